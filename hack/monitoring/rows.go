@@ -8,17 +8,10 @@ import "github.com/drover-project/drover/api/kmm/v1beta1"
 var ofImages = []Alert{
 	{
 		Name: "DroverKernelUncovered", Severity: SeverityWarning, For: usual,
-		Reasons: []string{v1beta1.ReasonNoKernelMapping},
+		Reasons: []string{v1beta1.ReasonNoKernelMapping, v1beta1.ReasonInvalidKernelVersion},
 		Summary: "Nodes run a kernel for which a Module names no image",
 		Text:    "No kernel mapping matches the kernel of these nodes",
 		Next:    "add a mapping, or put the nodes back to a kernel that has one",
-	},
-	{
-		Name: "DroverKernelVersionInvalid", Severity: SeverityWarning, For: usual,
-		Reasons: []string{v1beta1.ReasonInvalidKernelVersion},
-		Summary: "Nodes report what is no kernel version",
-		Text:    "No kernel can have the version, or no processor the name, that these nodes report; they keep what they have",
-		Next:    "compare with uname on the node: a kubelet that lies may be in foreign hands, so cordon the node and find out",
 	},
 	{
 		Name: "DroverBuildFailed", Severity: SeverityWarning, For: usual,

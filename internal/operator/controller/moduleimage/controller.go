@@ -72,7 +72,7 @@ type Controller struct {
 	client  client.Client
 	live    client.Reader
 	options Options
-	kernels *kernel.Newcomers[platform]
+	kernels *kernel.Newcomers[kernel.Platform]
 }
 
 // New makes the controller. c's cache shows its own writes; live reads from the API server.
@@ -80,7 +80,7 @@ func New(c client.Client, live client.Reader, o Options) *Controller {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	return &Controller{client: c, live: live, options: o, kernels: kernel.NewNewcomers[platform](maxKernels)}
+	return &Controller{client: c, live: live, options: o, kernels: kernel.NewNewcomers[kernel.Platform](maxKernels)}
 }
 
 // Image reconciles one ModuleImage: it runs its Jobs.

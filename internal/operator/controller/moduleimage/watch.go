@@ -27,6 +27,7 @@ import (
 	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/placement"
 )
@@ -91,7 +92,8 @@ func (c *Controller) setupWants(mgr ctrl.Manager) error {
 // and each pass of a Module reads all nodes.
 func (c *Controller) nodeEvent(ctx context.Context, q watch.Queue, before, now *corev1.Node) {
 	before, now = cmp.Or(before, &corev1.Node{}), cmp.Or(now, &corev1.Node{})
-	if platformOf(before) == platformOf(now) && maps.Equal(before.Labels, now.Labels) {
+	was, _ := kernel.PlatformOf(&before.Status.NodeInfo)
+	if is, _ := kernel.PlatformOf(&now.Status.NodeInfo); is == was && maps.Equal(before.Labels, now.Labels) {
 		return
 	}
 	for _, request := range c.modules(ctx, func(m *v1beta1.Module) bool { return concerns(m, before, now) }) {
@@ -101,8 +103,10 @@ func (c *Controller) nodeEvent(ctx context.Context, q watch.Queue, before, now *
 
 // concerns reports whether a node's change adds or removes a platform of a Module.
 func concerns(m *v1beta1.Module, before, now *corev1.Node) bool {
-	was, is := placement.Eligible(m, before) && platformOf(before).kernel != "", placement.Eligible(m, now) && platformOf(now).kernel != ""
-	return was != is || is && platformOf(before) != platformOf(now)
+	old, noOld := kernel.PlatformOf(&before.Status.NodeInfo)
+	next, noNext := kernel.PlatformOf(&now.Status.NodeInfo)
+	was, is := noOld == nil && placement.Eligible(m, before), noNext == nil && placement.Eligible(m, now)
+	return was != is || is && old != next
 }
 
 // imagesOfName are those that share a name with the image that changed.
