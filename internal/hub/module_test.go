@@ -16,9 +16,9 @@ import (
 )
 
 var (
-	debian = Platform{"6.1.0-37-amd64", "amd64"}
-	newer  = Platform{"6.12.9+deb12-amd64", "amd64"}
-	other  = Platform{"5.14.0", "amd64"}
+	debian = Platform{Kernel: "6.1.0-37-amd64", Architecture: "amd64"}
+	newer  = Platform{Kernel: "6.12.9+deb12-amd64", Architecture: "amd64"}
+	other  = Platform{Kernel: "5.14.0", Architecture: "amd64"}
 )
 
 func secret(name string) *corev1.LocalObjectReference {

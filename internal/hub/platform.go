@@ -53,11 +53,11 @@ func Platforms(claims map[string]string) (found []Platform, left int) {
 	if text, ours := claims[PlatformsClaim]; ours {
 		for _, line := range lines(text) {
 			arch, version, _ := strings.Cut(line, "/")
-			add(Platform{version, arch})
+			add(Platform{Kernel: version, Architecture: arch})
 		}
 	} else {
 		for _, line := range lines(claims[KernelsClaim]) {
-			add(Platform{line, defaultArchitecture})
+			add(Platform{Kernel: line, Architecture: defaultArchitecture})
 		}
 	}
 	slices.SortFunc(found, compare)

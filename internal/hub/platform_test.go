@@ -18,18 +18,18 @@ func TestPlatforms(t *testing.T) {
 	}{
 		"none": {},
 		"upstream's": {claims: map[string]string{KernelsClaim: "6.1.0-37-amd64\n6.12.9+deb12-amd64"},
-			want: []Platform{{"6.1.0-37-amd64", "amd64"}, {"6.12.9+deb12-amd64", "amd64"}}},
+			want: []Platform{{Kernel: "6.1.0-37-amd64", Architecture: "amd64"}, {Kernel: "6.12.9+deb12-amd64", Architecture: "amd64"}}},
 		"ours wins": {claims: map[string]string{KernelsClaim: "6.1.0", PlatformsClaim: "arm64/6.1.0\namd64/6.1.0"},
-			want: []Platform{{"6.1.0", "amd64"}, {"6.1.0", "arm64"}}},
-		"twice": {claims: map[string]string{KernelsClaim: "6.1.0\n6.1.0\n"}, want: []Platform{{"6.1.0", "amd64"}}},
+			want: []Platform{{Kernel: "6.1.0", Architecture: "amd64"}, {Kernel: "6.1.0", Architecture: "arm64"}}},
+		"twice": {claims: map[string]string{KernelsClaim: "6.1.0\n6.1.0\n"}, want: []Platform{{Kernel: "6.1.0", Architecture: "amd64"}}},
 		"ours, broken": {claims: map[string]string{PlatformsClaim: "6.1.0\n/6.1.0\namd64/\nAMD 64/6.1.0\namd64/6.1.0"},
-			want: []Platform{{"6.1.0", "amd64"}}, left: 4},
+			want: []Platform{{Kernel: "6.1.0", Architecture: "amd64"}}, left: 4},
 		"what is no kernel": {
 			claims: map[string]string{KernelsClaim: "6.1.0 $(reboot)\n../../etc\n" + strings.Repeat("6", 65) + "\n-6.1\n6.1.0"},
-			want:   []Platform{{"6.1.0", "amd64"}}, left: 4,
+			want:   []Platform{{Kernel: "6.1.0", Architecture: "amd64"}}, left: 4,
 		},
 		"longer than a claim may be": {claims: map[string]string{KernelsClaim: "6.1.0\n" + strings.Repeat("x", MaxClaim)},
-			want: []Platform{{"6.1.0", "amd64"}}},
+			want: []Platform{{Kernel: "6.1.0", Architecture: "amd64"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, left := Platforms(tc.claims)
@@ -53,7 +53,11 @@ func TestPlatformsAreBounded(t *testing.T) {
 
 // TestClaimsAreRead: what a spoke writes, a hub reads.
 func TestClaimsAreRead(t *testing.T) {
-	given := map[Platform]int{{"6.1.0-37-amd64", "amd64"}: 3, {"6.12.9+deb12-arm64", "arm64"}: 1, {"6.1.0-37-amd64", "arm64"}: 2}
+	given := map[Platform]int{
+		{Kernel: "6.1.0-37-amd64", Architecture: "amd64"}:     3,
+		{Kernel: "6.12.9+deb12-arm64", Architecture: "arm64"}: 1,
+		{Kernel: "6.1.0-37-amd64", Architecture: "arm64"}:     2,
+	}
 	claims, left := ClaimsOf(given)
 	if claims[KernelsClaim] != "6.1.0-37-amd64\n6.12.9+deb12-arm64" || left != 0 {
 		t.Errorf("%q, %d left out", claims[KernelsClaim], left)
@@ -73,9 +77,9 @@ func TestClaimsAreRead(t *testing.T) {
 func TestClaimsHoldTheKernelsOfMostNodes(t *testing.T) {
 	given := map[Platform]int{}
 	for i := range 100 {
-		given[Platform{fmt.Sprintf("6.1.0-%d-amd64", i), "amd64"}] = 1
+		given[Platform{Kernel: fmt.Sprintf("6.1.0-%d-amd64", i), Architecture: "amd64"}] = 1
 	}
-	most := Platform{"6.1.0-999-amd64", "amd64"}
+	most := Platform{Kernel: "6.1.0-999-amd64", Architecture: "amd64"}
 	given[most] = 2
 	claims, left := ClaimsOf(given)
 	again, _ := ClaimsOf(given)

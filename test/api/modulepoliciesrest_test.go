@@ -31,7 +31,7 @@ func unprivileged(change ...func(*v1beta1.WorkloadContainer)) v1beta1.WorkloadCo
 	return c
 }
 
-func plugin(change ...func(*v1beta1.DevicePluginSpec)) func(*v1beta1.Module) {
+func devicePlugin(change ...func(*v1beta1.DevicePluginSpec)) func(*v1beta1.Module) {
 	return func(m *v1beta1.Module) {
 		m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{Container: unprivileged()}
 		for _, f := range change {
@@ -58,7 +58,7 @@ func policiesOfTheRest() map[string]policyCase {
 	}
 	firmware := func(m *v1beta1.Module) { container(m).Modprobe.FirmwarePath = "/firmware" }
 	context := func(change func(*corev1.SecurityContext)) func(*v1beta1.Module) {
-		return plugin(func(d *v1beta1.DevicePluginSpec) { change(d.Container.SecurityContext) })
+		return devicePlugin(func(d *v1beta1.DevicePluginSpec) { change(d.Container.SecurityContext) })
 	}
 	const unprivilegedOnly = "allows no privileged pods"
 	return map[string]policyCase{
@@ -71,26 +71,26 @@ func policiesOfTheRest() map[string]policyCase {
 		"a startup taint": {policy: saysNothing, good: same, bad: taint("example.com/starting"), then: "spec.startupTaint: ModulePolicy"},
 		"another startup taint": {policy: func(s *v1alpha1.ModulePolicySpec) { s.StartupTaints = []string{"a.example.com/*", "example.com/b"} },
 			good: taint("a.example.com/starting"), bad: taint("example.com/bc"), then: "the taint example.com/bc"},
-		"a device plugin": {policy: saysNothing, good: same, bad: plugin(), then: "spec.devicePlugin: ModulePolicy"},
+		"a device plugin": {policy: saysNothing, good: same, bad: devicePlugin(), then: "spec.devicePlugin: ModulePolicy"},
 		"a DRA driver":    {policy: saysNothing, good: same, bad: driver(), then: "spec.dra: ModulePolicy"},
-		"a plugin's image": {policy: allowWorkloads, good: plugin(),
-			bad: plugin(func(d *v1beta1.DevicePluginSpec) { d.Container.Image = "evil.net/nic:1" }), then: "the image evil.net/nic:1"},
-		"an init container's image": {policy: allowWorkloads, good: plugin(), bad: plugin(func(d *v1beta1.DevicePluginSpec) {
+		"a plugin's image": {policy: allowWorkloads, good: devicePlugin(),
+			bad: devicePlugin(func(d *v1beta1.DevicePluginSpec) { d.Container.Image = "evil.net/nic:1" }), then: "the image evil.net/nic:1"},
+		"an init container's image": {policy: allowWorkloads, good: devicePlugin(), bad: devicePlugin(func(d *v1beta1.DevicePluginSpec) {
 			d.InitContainer = ptr.To(unprivileged(func(c *v1beta1.WorkloadContainer) { c.Image = "evil.net/nic:2" }))
 		}), then: "the image evil.net/nic:2"},
-		"a plugin without a securityContext": {policy: allowWorkloads, good: plugin(),
-			bad: plugin(func(d *v1beta1.DevicePluginSpec) { d.Container.SecurityContext = nil }), then: unprivilegedOnly},
-		"a privileged plugin": {policy: allowWorkloads, good: plugin(),
+		"a plugin without a securityContext": {policy: allowWorkloads, good: devicePlugin(),
+			bad: devicePlugin(func(d *v1beta1.DevicePluginSpec) { d.Container.SecurityContext = nil }), then: unprivilegedOnly},
+		"a privileged plugin": {policy: allowWorkloads, good: devicePlugin(),
 			bad: context(func(s *corev1.SecurityContext) { s.Privileged = ptr.To(true) }), then: unprivilegedOnly},
-		"an added capability": {policy: allowWorkloads, good: plugin(),
+		"an added capability": {policy: allowWorkloads, good: devicePlugin(),
 			bad: context(func(s *corev1.SecurityContext) {
 				s.Capabilities = &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}
 			}),
 			then: unprivilegedOnly},
-		"without seccomp": {policy: allowWorkloads, good: plugin(), bad: context(func(s *corev1.SecurityContext) {
+		"without seccomp": {policy: allowWorkloads, good: devicePlugin(), bad: context(func(s *corev1.SecurityContext) {
 			s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
 		}), then: unprivilegedOnly},
-		"a hostPath": {policy: allowWorkloads, good: plugin(), bad: plugin(func(d *v1beta1.DevicePluginSpec) {
+		"a hostPath": {policy: allowWorkloads, good: devicePlugin(), bad: devicePlugin(func(d *v1beta1.DevicePluginSpec) {
 			d.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/x"}}}}
 		}), then: unprivilegedOnly},
 		"the node's network": {policy: allowDrivers, good: driver(),
@@ -98,7 +98,7 @@ func policiesOfTheRest() map[string]policyCase {
 		"a privileged plugin that is allowed": {policy: func(s *v1alpha1.ModulePolicySpec) {
 			allowWorkloads(s)
 			s.Workloads.Privileged = v1alpha1.Allow
-		}, good: plugin(func(d *v1beta1.DevicePluginSpec) { d.Container.SecurityContext = nil }),
+		}, good: devicePlugin(func(d *v1beta1.DevicePluginSpec) { d.Container.SecurityContext = nil }),
 			bad: driver(), then: "spec.dra.driverName: ModulePolicy"},
 		"a driver's name": {policy: allowDrivers, good: driver(),
 			bad: driver(func(d *v1beta1.DRASpec) { d.DriverName = "gpu.example.com" }), then: "the driver gpu.example.com"},

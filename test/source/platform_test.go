@@ -33,14 +33,14 @@ func platformReads(t *testing.T, name string, source any) []string {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.Field:
-			if named(n.Type, "NodeSystemInfo") {
+			if selected(n.Type, "NodeSystemInfo") {
 				for _, name := range n.Names {
 					infos[name.Name] = true
 				}
 			}
 		case *ast.AssignStmt:
 			for i, value := range n.Rhs {
-				if i < len(n.Lhs) && named(value, "NodeInfo") {
+				if i < len(n.Lhs) && selected(value, "NodeInfo") {
 					if ident, ok := n.Lhs[i].(*ast.Ident); ok {
 						infos[ident.Name] = true
 					}
@@ -55,7 +55,7 @@ func platformReads(t *testing.T, name string, source any) []string {
 		if !ok || read.Sel.Name != "KernelVersion" && read.Sel.Name != "Architecture" {
 			return true
 		}
-		if of, ok := read.X.(*ast.Ident); named(read.X, "NodeInfo") || ok && infos[of.Name] {
+		if of, ok := read.X.(*ast.Ident); selected(read.X, "NodeInfo") || ok && infos[of.Name] {
 			found = append(found, files.Position(read.Pos()).String())
 		}
 		return true
@@ -63,13 +63,13 @@ func platformReads(t *testing.T, name string, source any) []string {
 	return found
 }
 
-// named reports whether an expression is x.name, &x.name or *x.name.
-func named(e ast.Expr, name string) bool {
+// selected reports whether an expression is x.name, &x.name or *x.name.
+func selected(e ast.Expr, name string) bool {
 	switch of := e.(type) {
 	case *ast.UnaryExpr:
-		return named(of.X, name)
+		return selected(of.X, name)
 	case *ast.StarExpr:
-		return named(of.X, name)
+		return selected(of.X, name)
 	case *ast.SelectorExpr:
 		return of.Sel.Name == name
 	}

@@ -198,8 +198,8 @@ func unsupported(f observe.Facts) *orders.Attempt {
 		return orders.Failed(v1beta1.ReasonUnsupported, "modprobe.modprobedDir is not supported: its files can have modprobe run any command "+
 			"on the node. Use parameters in place of options, and modulesLoadingOrder in place of softdep.")
 	case stray(&m) != "":
-		return orders.Failed(v1beta1.ReasonUnsupported, fmt.Sprintf("modprobe would read %q, which is outside of the image's directory (%s) and of "+
-			"the host's /lib/modules; change modprobe.args, rawArgs, dirName or moduleName.", stray(&m), modprobe.Temp+"<dirName>"))
+		return orders.Failed(v1beta1.ReasonUnsupported, "modprobe would read %q, which is outside of the image's directory (%s) and of "+
+			"the host's /lib/modules; change modprobe.args, rawArgs, dirName or moduleName.", stray(&m), modprobe.Temp+"<dirName>")
 	case m.ModuleName == "" && !modprobe.Raw(&m):
 		return orders.Failed(v1beta1.ReasonUnsupported, "modprobe.moduleName is not set.")
 	}

@@ -21,7 +21,7 @@ import (
 
 // fitting is a module as the kernel has them.
 func fitting(name string) synth.Module {
-	return synth.Module{Name: name, Vermagic: kernel + " SMP mod_unload ", Machine: synth.MachineX86_64}
+	return synth.Module{Name: name, Vermagic: onKernel + " SMP mod_unload ", Machine: synth.MachineX86_64}
 }
 
 // TestExamine says of images in a registry whether they fit the kernel, and why not.
@@ -36,7 +36,7 @@ func TestExamine(t *testing.T) {
 		s.put(t, "kmods/a:"+tag, moduleImage(t, map[string]registry.File{module: {Content: content}}))
 	}
 	s.put(t, "kmods/a:elsewhere", moduleImage(t,
-		map[string]registry.File{strings.Replace(module, kernel, "5.10.0", 1): {Content: fitting("a").Bytes()}}))
+		map[string]registry.File{strings.Replace(module, onKernel, "5.10.0", 1): {Content: fitting("a").Bytes()}}))
 	s.index(t, "kmods/a:index", "arm64", moduleImage(t, map[string]registry.File{module: {Content: fitting("a").Bytes()}}))
 	cases := map[string]struct {
 		args   []string
@@ -54,7 +54,7 @@ func TestExamine(t *testing.T) {
 	}
 	for tag, tc := range cases {
 		t.Run(tag, func(t *testing.T) {
-			args := slices.Concat([]string{"examine", "--image", s.image("kmods/a:" + tag), "--kernel", kernel, "--arch", "amd64", "--module", "a"},
+			args := slices.Concat([]string{"examine", "--image", s.image("kmods/a:" + tag), "--kernel", onKernel, "--arch", "amd64", "--module", "a"},
 				s.flags(t))
 			if tc.reason == "" {
 				if r := succeed(t, args...); r.Digest == "" || r.Unfit != "" {
@@ -76,9 +76,9 @@ func TestExamineLooksAtWhatWasMade(t *testing.T) {
 	s := newServer(t)
 	root, layout, state := t.TempDir(), t.TempDir(), t.TempDir()
 	write(t, filepath.Join(root, "a.ko"), fitting("a").Bytes())
-	packed := succeed(t, "pack", "--root", root, "--kernel", kernel, "--arch", "amd64", "--layout", layout)
+	packed := succeed(t, "pack", "--root", root, "--kernel", onKernel, "--arch", "amd64", "--layout", layout)
 	image := s.image("kmods/a:there")
-	examine := slices.Concat([]string{"examine", "--image", image, "--kernel", kernel, "--layout", layout, "--state", state, "--arch",
+	examine := slices.Concat([]string{"examine", "--image", image, "--kernel", onKernel, "--layout", layout, "--state", state, "--arch",
 		"amd64"}, s.flags(t))
 	if r := succeed(t, examine...); r.Digest != packed.Digest {
 		t.Errorf("%s was examined, %s was made", r.Digest, packed.Digest)

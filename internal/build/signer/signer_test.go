@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	kernel = "6.1.0-1-amd64"
-	module = "/opt/lib/modules/" + kernel + "/extra/a.ko"
-	glob   = "/opt/lib/modules/*/extra/*.ko"
+	onKernel = "6.1.0-1-amd64"
+	module   = "/opt/lib/modules/" + onKernel + "/extra/a.ko"
+	glob     = "/opt/lib/modules/*/extra/*.ko"
 )
 
 func moduleImage(t *testing.T, files map[string]registry.File) v1.Image {
@@ -97,7 +97,7 @@ func TestCheck(t *testing.T) {
 			if done {
 				for _, step := range [][]string{
 					{"pull", "--image", "none.invalid/x", "--layout", "/nowhere"}, {"push", "--image", "none.invalid/x", "--layout", "/nowhere"},
-					{"pack", "--root", "/nowhere", "--kernel", kernel, "--layout", "/nowhere"},
+					{"pack", "--root", "/nowhere", "--kernel", onKernel, "--layout", "/nowhere"},
 					{"sign", "--key", "/nowhere", "--cert", "/nowhere", "--file", "/x", "--layout", "/nowhere"},
 				} {
 					if r := succeed(t, append(step, "--state", state)...); !r.Skipped {
@@ -147,7 +147,7 @@ func TestCompiledModulesBecomeASignedImage(t *testing.T) {
 		write(t, filepath.Join(root, "a.ko"), []byte("\x7fELF a"))
 		write(t, filepath.Join(root, "sub/b.ko"), []byte("\x7fELF b"))
 		write(t, filepath.Join(root, "a.c"), []byte("source"))
-		packed := succeed(t, "pack", "--root", root, "--kernel", kernel, "--arch", "arm64", "--layout", layout)
+		packed := succeed(t, "pack", "--root", root, "--kernel", onKernel, "--arch", "arm64", "--layout", layout)
 		if diff := cmp.Diff([]string{module, filepath.Dir(module) + "/sub/b.ko"}, packed.Files); diff != "" {
 			t.Errorf("files (-want +got):\n%s", diff)
 		}
@@ -225,7 +225,7 @@ func TestWhatIsNotOursIsNeverOverwritten(t *testing.T) {
 	s.put(t, "kmods/a:1", theirs)
 	root, layout := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(root, "a.ko"), []byte("\x7fELF"))
-	succeed(t, "pack", "--root", root, "--kernel", kernel, "--layout", layout)
+	succeed(t, "pack", "--root", root, "--kernel", onKernel, "--layout", layout)
 	fails(t, result.ReasonPrebuilt, append([]string{"push", "--image", s.image("kmods/a:1"), "--layout", layout, "--hash", "h"},
 		s.flags(t)...)...)
 	want, err := theirs.Digest()
@@ -246,7 +246,7 @@ func TestWhatWasPushedMeanwhileStays(t *testing.T) {
 	push := func(content, hash string) result.Result {
 		root, layout := t.TempDir(), t.TempDir()
 		write(t, filepath.Join(root, "a.ko"), []byte("\x7fELF"+content))
-		succeed(t, "pack", "--root", root, "--kernel", kernel, "--layout", layout)
+		succeed(t, "pack", "--root", root, "--kernel", onKernel, "--layout", layout)
 		return succeed(t, append([]string{"push", "--image", s.image("kmods/a:1"), "--layout", layout, "--hash", hash}, s.flags(t)...)...)
 	}
 	first := push("one", "h")
@@ -265,7 +265,7 @@ func TestPushIsTriedAgain(t *testing.T) {
 	s := newServer(t)
 	root, layout := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(root, "a.ko"), []byte("\x7fELF"))
-	succeed(t, "pack", "--root", root, "--kernel", kernel, "--layout", layout)
+	succeed(t, "pack", "--root", root, "--kernel", onKernel, "--layout", layout)
 	push := append([]string{"push", "--image", s.image("kmods/a:1"), "--layout", layout, "--hash", "h"}, s.flags(t)...)
 	s.faults = []int{500, 429, 502, 0, 503, 0, 504}
 	succeed(t, push...)
@@ -316,7 +316,7 @@ func TestPackTakesNothingFromOutside(t *testing.T) {
 	if err := os.Symlink(secret, filepath.Join(root, "a.ko")); err != nil {
 		t.Fatal(err)
 	}
-	pack := []string{"pack", "--root", root, "--kernel", kernel, "--layout", layout}
+	pack := []string{"pack", "--root", root, "--kernel", onKernel, "--layout", layout}
 	if _, err := run(t, pack...); err == nil {
 		t.Error("a link that leads out was followed")
 	}
