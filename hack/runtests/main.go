@@ -33,9 +33,12 @@ import (
 
 const (
 	resultsFile = ".cache/test.json"
-	conformance = "/test/conformance"
 	everything  = "./..."
 )
+
+// elsewhere are packages that targets of their own run: conformance needs a fleet, attacks need
+// kmod. CI runs those targets beside `make test`.
+var elsewhere = []string{"test/conformance", "test/attacks"}
 
 // slowest packages, by their tests' time.
 var slowest = []string{"/test/e2e", "/test/operators"}
@@ -125,8 +128,7 @@ type selection struct {
 }
 
 // choose is what to test: what is concurrent with the race detector, and the rest without. Of all
-// packages, the one that `make conformance` runs is left out: it needs a fleet of its own, and CI
-// runs both.
+// packages, those that are tested elsewhere are left out.
 func choose(ctx context.Context, s selection) (race, plain []string, err error) {
 	args := append([]string{"list", "-e", "-tags=" + s.tags, "-f", "{{.ImportPath}}\t{{.Dir}}"}, strings.Fields(s.packages)...)
 	list := exec.CommandContext(ctx, "go", args...)
@@ -137,7 +139,7 @@ func choose(ctx context.Context, s selection) (race, plain []string, err error) 
 	}
 	for line := range strings.Lines(string(output)) {
 		name, dir, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		if s.packages == everything && strings.HasSuffix(name, conformance) {
+		if s.packages == everything && slices.Contains(elsewhere, strings.TrimPrefix(name, module)) {
 			continue
 		}
 		found, err := concurrent(dir, strings.TrimPrefix(name, module))
