@@ -32,7 +32,8 @@ export CGO_ENABLED ?= 0
 ##@ Start here
 .PHONY: demo
 demo: ## Do the main job on an embedded cluster: a Module goes in, every node's kernel gets it (Ctrl-C ends; DEMO_ONCE=1 ends after Ready)
-	@go run ./test/demo
+	@echo "demo: compiling what shows how far it is"
+	@go run ./hack/demo
 
 .PHONY: test
 test: ## Pass the tests: all Go tests, against a real API server, those of what runs beside itself with the race detector (LOAD=4: beside four busy loops)
@@ -206,7 +207,7 @@ fuzz: ## Feed each parser of foreign bytes with bytes that nobody thought of (FU
 	@FUZZTIME="$(FUZZTIME)" ONLY="$(ONLY)" go run ./hack/fuzz
 
 .PHONY: bare
-bare: ## Run `make demo` and `make test` as README says, in a bare Debian with Go, make, git and certificates alone, not as root (linux with apt-get; root)
+bare: ## Run `make demo` and `make test` as README says, in a bare Debian with Go, make, git and certificates alone, not as root (COLD=1: with empty Go caches; linux with apt-get; root)
 	@hack/bare
 
 .PHONY: proofs

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/drover-project/drover/internal/testkit/devcluster"
+	"github.com/drover-project/drover/internal/testkit/gobuild"
 	"github.com/drover-project/drover/internal/testkit/source"
 )
 
@@ -237,14 +238,12 @@ func Build(ctx context.Context, say func(format string, args ...any)) (string, e
 	if _, err := devcluster.Assets(ctx); err != nil {
 		return "", err
 	}
-	for _, name := range []string{"drover-operator", "drover-hollow"} {
-		begin := time.Now()
-		if err := BuildProgram(ctx, tree.Root, "./cmd/"+name, filepath.Join(tree.Bin, name)); err != nil {
-			return "", err
-		}
-		if took := time.Since(begin); took > 5*time.Second {
-			say("built %s in %.0f s", name, took.Seconds())
-		}
+	err = gobuild.Build{
+		Name: "operator and hollow nodes", Dir: tree.Root, Output: tree.Bin + "/",
+		Packages: []string{"./cmd/drover-operator", "./cmd/drover-hollow"}, Say: say,
+	}.Run(ctx)
+	if err != nil {
+		return "", err
 	}
 	return tree.Bin, nil
 }
