@@ -56,7 +56,7 @@ build: generate manifests ## Generate what is generated, and build the binaries 
 $(addprefix bin/,$(ALL_BINARIES)): bin/%:
 	go build -trimpath -ldflags "$(LDFLAGS)" -o $@ ./cmd/$*
 
-# KMOD says whether the agent's image has kmod's modprobe: require, omit, or auto, which leaves it out, with a note, where it cannot be fetched.
+# KMOD says whether the agent's image has kmod's modprobe: require, omit, or auto, which leaves it out, with a note, if it is out of reach.
 IMAGES = go run ./images/cmd/drover-images --version $(VERSION) --tag-base $(IMAGE_TAG_BASE) --tag $(IMAGE_TAG) --arch $(PLATFORMS) --binary-dir $(DIST)/bin $(if $(OPERATOR),--only $(PROGRAM))
 
 .PHONY: docker-build

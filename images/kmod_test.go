@@ -38,7 +38,8 @@ func TestLockNamesAllPackages(t *testing.T) {
 		if licence.OfDebian(p.name) == "" {
 			t.Errorf("%s has no licence in images/licence", p.name)
 		}
-		if got := p.addresses(sources, snapshot); len(got) != 2 || !strings.HasSuffix(got[1], "/archive/"+p.archive+"/"+snapshot+"/"+p.path) {
+		last := "/archive/" + p.archive + "/" + snapshot + "/" + p.path
+		if got := p.addresses(sources, snapshot); len(got) != 2 || !strings.HasSuffix(got[1], last) {
 			t.Errorf("addresses %v", got)
 		}
 	}

@@ -102,7 +102,7 @@ func failures(said []byte) []byte {
 }
 
 // lockHead begins a lock file.
-const lockHead = `# Packages of which the agent's image holds files: kmod, what it is linked with, and base-files for its os-release. ` + "`make pin-kmod`" + `
+const lockHead = `# Packages of which the agent's image holds files: kmod, what it is linked with, and base-files for its os-release. "make pin-kmod"
 # writes this file, from what apt has verified. Columns: processor, package, version, SHA-256, archive, and path there.
 snapshot	%s
 `

@@ -48,7 +48,8 @@ func run(out io.Writer, args []string) error {
 		}); err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(found)), func(program string) bool { return strings.HasPrefix(program, filepath.Clean(name)) }) {
+		below := func(program string) bool { return strings.HasPrefix(program, filepath.Clean(name)) }
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(found)), below) {
 			return fmt.Errorf("%s has no program that Go compiled", name)
 		}
 	}

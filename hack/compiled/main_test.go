@@ -67,7 +67,8 @@ func TestProgramsOfAnotherCompilerAreNamed(t *testing.T) {
 			}
 		})
 	}
-	if err := run(&bytes.Buffer{}, []string{"--go", mine, own, write("empty", nil)}); err == nil || !strings.Contains(err.Error(), "empty has no program") {
+	err = run(&bytes.Buffer{}, []string{"--go", mine, own, write("empty", nil)})
+	if err == nil || !strings.Contains(err.Error(), "empty has no program") {
 		t.Errorf("a file without a program: %v", err)
 	}
 }

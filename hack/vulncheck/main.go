@@ -84,11 +84,13 @@ func reach(ctx context.Context, db string) error {
 	}
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return fmt.Errorf("%w: the database of vulnerabilities is out of reach: %w: allow it, or name a mirror in GOVULNDB", errUnchecked, err)
+		return fmt.Errorf("%w: the database of vulnerabilities is out of reach: %w: allow it, or name a mirror in GOVULNDB",
+			errUnchecked, err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%w: the database of vulnerabilities answers %s to %s: name another in GOVULNDB", errUnchecked, answer.Status, url)
+		return fmt.Errorf("%w: the database of vulnerabilities answers %s to %s: name another in GOVULNDB", errUnchecked,
+			answer.Status, url)
 	}
 	return nil
 }

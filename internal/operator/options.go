@@ -127,8 +127,8 @@ func ParseFlags(args []string) (*Options, error) {
 	set.StringVar(&requests, "build-requests", pipeline.DefaultBuildRequests, "requests of the containers that compile, unless a Module has "+
 		"build.resources")
 	set.StringVar(&limits, "build-limits", pipeline.DefaultBuildLimits, "their limits")
-	set.StringVar(&nodes, "job-selector", "", "labels (a=b,c=d) of the nodes for Jobs of Modules without build.selector and sign.selector; "+
-		"without it, the Module's own selector; a hub's any node")
+	set.StringVar(&nodes, "job-selector", "", "labels (a=b,c=d) of the nodes for Jobs of Modules without build.selector and "+
+		"sign.selector; without it, the Module's own selector; a hub's any node")
 	set.IntVar(&o.Orders.Parallelism, "parallelism", 32, "how many writes may be under way per Module")
 	set.StringVar(&controllers, "controllers", "*", "controllers to run, separated by commas: * is all but "+strings.Join(optional, ", ")+
 		"; -name leaves one out")
@@ -158,17 +158,25 @@ func ParseFlags(args []string) (*Options, error) {
 	if o.Orders.DeliveryMode, err = delivery.ParseMode(delivers); err != nil {
 		return nil, fmt.Errorf("--delivery-mode: %w", err)
 	}
-	if o.Build.BuildRequests, err = pipeline.ParseResources(requests); err != nil {
-		return nil, fmt.Errorf("--build-requests: %w", err)
-	}
-	if o.Build.BuildLimits, err = pipeline.ParseResources(limits); err != nil {
-		return nil, fmt.Errorf("--build-limits: %w", err)
-	}
-	if o.Build.Selector, err = labels.ConvertSelectorToLabelsMap(nodes); err != nil {
-		return nil, fmt.Errorf("--job-selector: %w", err)
+	if err := o.readJobs(requests, limits, nodes); err != nil {
+		return nil, err
 	}
 	o.LeaderElectionID = cmp.Or(o.LeaderElectionID, o.Called())
 	return o, o.validate()
+}
+
+// readJobs parses what flags say about Jobs: requests and limits of builds, and labels of nodes.
+func (o *Options) readJobs(requests, limits, nodes string) (err error) {
+	if o.Build.BuildRequests, err = pipeline.ParseResources(requests); err != nil {
+		return fmt.Errorf("--build-requests: %w", err)
+	}
+	if o.Build.BuildLimits, err = pipeline.ParseResources(limits); err != nil {
+		return fmt.Errorf("--build-limits: %w", err)
+	}
+	if o.Build.Selector, err = labels.ConvertSelectorToLabelsMap(nodes); err != nil {
+		return fmt.Errorf("--job-selector: %w", err)
+	}
+	return nil
 }
 
 // addNodeFlags are about what is written on Node objects.

@@ -35,7 +35,8 @@ func (w *writer) secrets(layers ...string) (string, error) {
 		}
 		nodes := seenBy(p.pod)
 		if nodes == "" {
-			return "", fmt.Errorf("%s has Secrets (%s) and may run on any node: give its pods a node selector", p.name, strings.Join(names, ", "))
+			return "", fmt.Errorf("%s has Secrets (%s) and may run on any node: give its pods a node selector", p.name,
+				strings.Join(names, ", "))
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", p.name, strings.Join(names, ", "), nodes)
 	}

@@ -25,13 +25,17 @@ func TestPodsWithSecretsAreKeptToNodes(t *testing.T) {
 		return corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: source}}}
 	}
 	for name, pod := range map[string]corev1.PodSpec{
-		"a volume":           volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}),
-		"a CSI driver":       volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{NodePublishSecretRef: &local}}),
-		"a projected volume": volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{Secret: &corev1.SecretProjection{LocalObjectReference: local}}}}}),
+		"a volume":     volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}),
+		"a CSI driver": volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{NodePublishSecretRef: &local}}),
+		"a projected volume": volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{Secret: &corev1.SecretProjection{LocalObjectReference: local}}},
+		}}),
 		"a variable": {InitContainers: []corev1.Container{{Env: []corev1.EnvVar{{ValueFrom: &corev1.EnvVarSource{
 			SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: local}}}}}}},
-		"variables": {Containers: []corev1.Container{{EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: local}}}}}},
-		"a pull":    {ImagePullSecrets: []corev1.LocalObjectReference{local}},
+		"variables": {Containers: []corev1.Container{{EnvFrom: []corev1.EnvFromSource{
+			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: local}},
+		}}}},
+		"a pull": {ImagePullSecrets: []corev1.LocalObjectReference{local}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff([]string{"`s`"}, secretsOf(&pod)); diff != "" {

@@ -51,8 +51,8 @@ func TestMessages(t *testing.T) {
 					{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable},
 				}}
 			}, reason: v1beta1.ReasonBuilding,
-			says: "no node takes its pod, which needs one with the labels gpu=true,kubernetes.io/arch=amd64,kubernetes.io/os=linux: label a node " +
-				"so, or choose other nodes with build.selector or sign.selector; if there is such a node, see kubectl describe pod p",
+			says: "no node takes its pod, which needs one with the labels gpu=true,kubernetes.io/arch=amd64,kubernetes.io/os=linux: " +
+				"label a node so, or choose other nodes with build.selector or sign.selector; if there is such a node, see kubectl describe pod p",
 		},
 		"the deadline is over": {
 			given: func(j *batchv1.Job, pod *corev1.Pod) {

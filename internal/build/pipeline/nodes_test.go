@@ -45,17 +45,26 @@ func TestJobsRunOnNodesThatAreNamed(t *testing.T) {
 		operator set
 		then     set
 	}{
-		"a build":                  {then: set{"gpu": "true"}},
-		"a native build":           {given: []func(*v1beta1.Module){compiling}, then: set{"gpu": "true"}},
-		"a signature":              {given: []func(*v1beta1.Module){signsOnly}, then: set{"gpu": "true"}},
-		"both":                     {given: []func(*v1beta1.Module){compiling, signing}, then: set{"gpu": "true"}},
-		"build.selector":           {given: []func(*v1beta1.Module){signing, buildsAt(set{"a": "b"})}, then: set{"a": "b"}},
-		"sign.selector":            {given: []func(*v1beta1.Module){signing, signsAt(set{"c": "d"})}, then: set{"c": "d"}},
-		"sign.selector alone":      {given: []func(*v1beta1.Module){signsOnly, signsAt(set{"c": "d"})}, then: set{"c": "d"}},
-		"a mapping's":              {given: []func(*v1beta1.Module){signing, signsAt(set{"c": "d"}), mappingSignsAt(set{"e": "f"})}, then: set{"e": "f"}},
-		"both selectors":           {given: []func(*v1beta1.Module){signing, buildsAt(set{"a": "b"}), signsAt(set{"c": "d"})}, then: set{"a": "b", "c": "d"}},
-		"the operator's":           {given: []func(*v1beta1.Module){signing}, operator: set{"o": "p"}, then: set{"o": "p"}},
-		"the operator's, and ours": {given: []func(*v1beta1.Module){signing, signsAt(set{"c": "d"})}, operator: set{"o": "p"}, then: set{"c": "d"}},
+		"a build":             {then: set{"gpu": "true"}},
+		"a native build":      {given: []func(*v1beta1.Module){compiling}, then: set{"gpu": "true"}},
+		"a signature":         {given: []func(*v1beta1.Module){signsOnly}, then: set{"gpu": "true"}},
+		"both":                {given: []func(*v1beta1.Module){compiling, signing}, then: set{"gpu": "true"}},
+		"build.selector":      {given: []func(*v1beta1.Module){signing, buildsAt(set{"a": "b"})}, then: set{"a": "b"}},
+		"sign.selector":       {given: []func(*v1beta1.Module){signing, signsAt(set{"c": "d"})}, then: set{"c": "d"}},
+		"sign.selector alone": {given: []func(*v1beta1.Module){signsOnly, signsAt(set{"c": "d"})}, then: set{"c": "d"}},
+		"a mapping's": {
+			given: []func(*v1beta1.Module){signing, signsAt(set{"c": "d"}), mappingSignsAt(set{"e": "f"})},
+			then:  set{"e": "f"},
+		},
+		"both selectors": {
+			given: []func(*v1beta1.Module){signing, buildsAt(set{"a": "b"}), signsAt(set{"c": "d"})},
+			then:  set{"a": "b", "c": "d"},
+		},
+		"the operator's": {given: []func(*v1beta1.Module){signing}, operator: set{"o": "p"}, then: set{"o": "p"}},
+		"the operator's, and ours": {
+			given:    []func(*v1beta1.Module){signing, signsAt(set{"c": "d"})},
+			operator: set{"o": "p"}, then: set{"c": "d"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options()
