@@ -39,13 +39,8 @@ func Page(root string) (string, error) {
 	}
 	w := &writer{root: root, config: config, words: words, used: map[string]bool{}, layers: map[string][]*unstructured.Unstructured{}}
 	page, err := template.New("security.md").Funcs(template.FuncMap{
-<<<<<<< ours
 		"attacks": attacks.Table, "identities": w.identities, "people": w.people, "pods": w.pods, "rendered": w.rendered, "secrets": w.secrets,
 		"policies": w.policies, "same": w.same,
-=======
-		"identities": w.identities, "people": w.people, "pods": w.pods, "rendered": w.rendered,
-		"secrets": w.secrets, "policies": w.policies, "same": w.same,
->>>>>>> theirs
 	}).Parse(prose)
 	if err != nil {
 		return "", fmt.Errorf("read the page's frame: %w", err)

@@ -18,6 +18,23 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
+// wantsAll is a Module with everything that a policy must allow.
+func wantsAll(namespace string) *v1beta1.Module {
+	return &v1beta1.Module{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nic"},
+		Spec: v1beta1.ModuleSpec{
+			Selector: map[string]string{namespace: "yes"}, StartupTaint: "example.com/starting",
+			Rollout: &v1beta1.RolloutSpec{Drain: v1beta1.DrainNode},
+			ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
+				Modprobe: v1beta1.ModprobeSpec{ModuleName: "nic", FirmwarePath: "/firmware",
+					Args: &v1beta1.ModprobeArgs{Load: []string{"-v"}}},
+				KernelMappings: []v1beta1.KernelMapping{{Regexp: ".", ContainerImage: "registry.example.com/nic:1"}},
+			}},
+			DevicePlugin: &v1beta1.DevicePluginSpec{Container: v1beta1.WorkloadContainer{Image: "registry.example.com/plugin:1"}},
+		},
+	}
+}
+
 // TestWhatPoliciesTakeFromAModule that is older than they are: each field, on which nodes, and the
 // exit code.
 func TestWhatPoliciesTakeFromAModule(t *testing.T) {
@@ -36,19 +53,7 @@ func TestWhatPoliciesTakeFromAModule(t *testing.T) {
 	if err := admin.Status().Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	create(&v1beta1.Module{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nic"},
-		Spec: v1beta1.ModuleSpec{
-			Selector: map[string]string{namespace: "yes"}, StartupTaint: "example.com/starting",
-			Rollout: &v1beta1.RolloutSpec{Drain: v1beta1.DrainNode},
-			ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
-				Modprobe: v1beta1.ModprobeSpec{ModuleName: "nic", FirmwarePath: "/firmware",
-					Args: &v1beta1.ModprobeArgs{Load: []string{"-v"}}},
-				KernelMappings: []v1beta1.KernelMapping{{Regexp: ".", ContainerImage: "registry.example.com/nic:1"}},
-			}},
-			DevicePlugin: &v1beta1.DevicePluginSpec{Container: v1beta1.WorkloadContainer{Image: "registry.example.com/plugin:1"}},
-		},
-	})
+	create(wantsAll(namespace))
 	run := func() (string, int) {
 		t.Helper()
 		return clitest.Run(t, e.AdminConfig(), namespace, lint.NewCommand, "--policies")

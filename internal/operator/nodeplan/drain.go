@@ -82,8 +82,8 @@ func (p *Pass) pods(n *Node, a *Aim, t *Turn, d *Delivery) Drain {
 	return r
 }
 
-// drainPolicy is the Module's, and whether the rollout bounds how many nodes are drained at a time. A
-// drain that a ModulePolicy does not allow evicts nothing.
+// drainPolicy is the Module's, and whether the rollout bounds how many nodes are drained at a time.
+// A drain that a ModulePolicy does not allow evicts nothing.
 func (p *Pass) drainPolicy(n *Node) (policy v1beta1.DrainPolicy, bounded bool) {
 	if p.rolls() && p.Module.Spec.Rollout != nil && p.Policies.Drains(p.Module.Spec.Rollout.Drain, p.place(n)) {
 		return p.Module.Spec.Rollout.Drain, true

@@ -73,7 +73,7 @@ func TestWhatAPolicyDenies(t *testing.T) {
 		"images alone, and args":              {policy: rules{images("*")}, wish: wishes{args}, then: "allows no args"},
 		"firmware, of which it says nothing":  {wish: wishes{firmware}, then: "modprobe.firmwarePath: ModulePolicy p allows no firmware"},
 		"firmware, allowed":                   {policy: rules{func(s *spec) { s.Firmware = v1alpha1.Allow }}, wish: wishes{firmware}},
-		"a drain, of which it says nothing":   {wish: wishes{drains("Holders")}, then: "spec.rollout.drain: ModulePolicy p does not allow Holders"},
+		"a drain, of which it says nothing":   {wish: wishes{drains("Holders")}, then: "drain: ModulePolicy p does not allow Holders"},
 		"no drain":                            {wish: wishes{drains("None")}},
 		"a drain, more than allowed":          {policy: rules{drain("Holders")}, wish: wishes{drains("Node")}, then: "does not allow Node"},
 		"a drain, less than allowed":          {policy: rules{drain("Node")}, wish: wishes{drains("Holders")}},

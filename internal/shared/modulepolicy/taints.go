@@ -67,6 +67,6 @@ func (t Taints) Denied(m *v1beta1.Module) *reasons.Problem {
 		return nil
 	}
 	return &reasons.Problem{Reason: v1beta1.ReasonStartupTaintDenied, Message: fmt.Sprintf(
-		"spec.startupTaint: %s is neither a taint of namespace %s (%s%sNAME) nor listed for it in the operator's --startup-taints; Drover removes it "+
-			"from no node for this Module", key, m.Namespace, m.Namespace, OwnTaints)}
+		"spec.startupTaint: %s is neither a taint of namespace %s (%s%sNAME) nor listed for it in the operator's --startup-taints; Drover "+
+			"removes it from no node for this Module", key, m.Namespace, m.Namespace, OwnTaints)}
 }

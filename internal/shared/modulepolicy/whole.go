@@ -62,7 +62,8 @@ func (s Set) OnNode(mode v1alpha1.ModulePolicyMode, w *Wish, at *Place) []string
 }
 
 // Priority is the priority class of the pods of a Module's device plugin or DRA driver: the given
-// one where no policy is enforced, else the one that all policies name. Empty: the cluster's default.
+// one where no policy is enforced, else the one that all policies name. Empty: the cluster's
+// default.
 func (s Set) Priority(class string, namespace map[string]string) string {
 	var named []string
 	s.all(v1alpha1.PolicyEnforce, &Place{Namespace: namespace}, inTheWhole, func(p *v1alpha1.ModulePolicy) []string {

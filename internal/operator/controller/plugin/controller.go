@@ -169,7 +169,7 @@ func stays(module *v1beta1.Module, pods Pods, want, current *appsv1.DaemonSet) (
 		return right, err
 	}
 	before := Pods{cmp.Or(waitImage(current), pods.AgentImage), current.Spec.Template.Spec.PriorityClassName}
-	// A class that neither is nor was asked for is somebody's edit.
+	// A class that neither is nor was asked for is an edit of the DaemonSet.
 	if before == pods || before.Priority != pods.Priority && before.Priority != nodeCritical {
 		return false, nil
 	}

@@ -168,8 +168,8 @@ func (c *Controller) denied(ctx context.Context, m *v1beta1.Module) (*reasons.Pr
 	return set.DeniedTaint(v1alpha1.PolicyEnforce, m, namespace), nil
 }
 
-// finished are a node's startup taints whose Modules, of those that name one, are all ready there, in
-// order.
+// finished are a node's startup taints whose Modules, of those that may name one, are all ready
+// there, in order.
 func finished(node *corev1.Node, config *v1beta1.NodeModulesConfig, named []*v1beta1.Module) []string {
 	waits := map[string]bool{}
 	for _, m := range named {

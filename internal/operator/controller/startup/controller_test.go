@@ -215,8 +215,8 @@ func TestNothingLandsBeforeTheLastModuleIsReady(t *testing.T) {
 	s.AssertNoMasters(t)
 }
 
-// TestATaintThatIsNotListedStays: rights on the Modules of one namespace take no other taint off, and
-// keep none on. The Module says so.
+// TestATaintThatIsNotListedStays: rights on the Modules of one namespace take no other taint off,
+// and keep none on. The Module says so.
 func TestATaintThatIsNotListedStays(t *testing.T) {
 	s := newScene(t)
 	const quarantine = "security.example.org/quarantine"
