@@ -307,7 +307,8 @@ func TestMapperRefusesWhatNoOrderHolds(t *testing.T) {
 	for length, want := range map[int]string{
 		40: "",
 		64: "spec.moduleLoader.container.containerImage has 6404 characters on this kernel, more than 4096",
-		65: `"` + strings.Repeat("6", 64) + `…" is not a kernel version: uname -r prints at most 64 of A-Z a-z 0-9 . _ + ~ - and begins with a letter or digit`,
+		65: `"` + strings.Repeat("6", 64) + `…" is not a kernel version: uname -r prints at most 64 of A-Z a-z 0-9 . _ + ~ - and begins ` +
+			"with a letter or digit",
 	} {
 		_, ok, err := mapper.For(strings.Repeat("6", length), "amd64")
 		if !ok || want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {

@@ -93,8 +93,7 @@ var attention = []Reason{
 	},
 	{
 		Name: v1beta1.ReasonInvalidKernelVersion, Class: ClassFinal, Step: StepMapping,
-		Meaning: "what is named is no kernel version, or no processor: no kernel can have it. Nothing is built for it, and a node that " +
-			"reports it keeps what it has",
+		Meaning: "this is no kernel version, or no processor. Nothing is built for it, and a node that reports it keeps what it has",
 		Next: "correct the name. If a node reports it, compare its `status.nodeInfo.kernelVersion` with `uname -r` there: a kubelet that " +
 			"lies may be in foreign hands, so cordon the node and find out",
 	},
