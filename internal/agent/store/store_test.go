@@ -199,7 +199,7 @@ func TestImportReportsTheExportsFailure(t *testing.T) {
 	if !errors.As(err, &failure) {
 		t.Fatalf("got %v, want a failure", err)
 	}
-	want := manifest.Failure{Reason: manifest.ReasonImageUnreadable, Message: "no kernel here [31m"}
+	want := manifest.Failure{Reason: manifest.ReasonImageUnreadable, Message: "no kernel here?[31m"}
 	if diff := cmp.Diff(want, *failure); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
