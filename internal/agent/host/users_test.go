@@ -231,7 +231,7 @@ func TestUsers(t *testing.T) {
 		"a process's name is not trusted": {"gadget", func(n *node) {
 			n.number("/dev/gadget0", "c 245:0")
 			n.process(9, "a\nb\x1b[31m\xff", "0::/\n", "/dev/gadget0")
-		}, []User{{Kind: UserProcess, Name: "a?b?[31m\uFFFD", PID: 9, Device: "/dev/gadget0", Guess: true}}},
+		}, []User{{Kind: UserProcess, Name: "a?b?[31m?", PID: 9, Device: "/dev/gadget0", Guess: true}}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

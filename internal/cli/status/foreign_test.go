@@ -37,7 +37,7 @@ func TestAForeignDefinitionIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-node", Labels: map[string]string{namespace: "yes"}}}
-	node.Status.NodeInfo.OperatingSystem = "linux"
+	node.Status.NodeInfo.OperatingSystem, node.Status.NodeInfo.KernelVersion = "linux", "6.1.0-44-amd64"
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	if err := e.Admin(t).Create(t.Context(), node); err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ func Clean(config *v1beta1.NodeModulesConfig) (dropped int) {
 	s.Modules = entries(c, s.Modules, maxModules, c.module)
 	s.Attempts = entries(c, s.Attempts, maxAttempts, c.attempt)
 	s.Artifacts = entries(c, s.Artifacts, maxArtifacts, func(a *v1beta1.NodeArtifact) bool {
-		return identifies(a.ID) && identifies(a.Digest)
+		return identifies(a.ID) && (a.Digest == "" || identifies(a.Digest))
 	})
 	return c.dropped
 }
