@@ -2,9 +2,9 @@
 
 // Package attacks is what an adversary tries on Drover, one row for each attempt: who tries what,
 // why it must fail, and what answers. The attempts are made on a real API server with the Node
-// authorizer, NodeRestriction and Drover's policies and roles, beside the real operator, and with
-// the real kmod where that is the way in. `make attacks` runs them;
-// the first table of docs/reference/security.md is made of the same rows.
+// authorizer, NodeRestriction and Drover's policies and roles, beside the operator's controllers, and with
+// the real kmod where that is the way in. `make attacks` runs them; the first table of
+// docs/reference/security.md is made of the same rows.
 //
 // BREAK=name takes one answer away, an admission policy or a check in Go, and tries what it alone
 // answers: that has to succeed. BREAKS=all does so with each of them, one after another.
@@ -140,7 +140,8 @@ func stopped(format string, args ...any) error { return fmt.Errorf(format, args.
 
 // All are the attacks, by who makes them.
 func All() []Attack {
-	return slices.Concat(tenantAttacks(), policedAttacks(), nodeAttacks(), agentAttacks(), operatorAttacks(), clusterAttacks(), imageAttacks())
+	return slices.Concat(tenantAttacks(), policedAttacks(), taintAttacks(), nodeAttacks(), labelAttacks(), agentAttacks(), operatorAttacks(),
+		forgedAttacks(), clusterAttacks(), imageAttacks())
 }
 
 // Table is the table of the page: a row for each attack.

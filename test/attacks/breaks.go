@@ -29,6 +29,9 @@ var checks = map[string]check{
 	"module-policies": {Package: "internal/shared/modulepolicy", Edits: []edit{
 		{File: "policy.go", Old: "return s.first(v1alpha1.PolicyEnforce, w, at)", New: "return nil"},
 	}},
+	"startup-taints": {Package: "internal/shared/modulepolicy", Edits: []edit{
+		{File: "taints.go", Old: `if key == "" || t.Allow(m.Namespace, key) {`, New: "if key == key {"},
+	}},
 	"image-links": {Package: "internal/agent/export", Edits: []edit{
 		{File: "image.go", Old: "i.root.OpenFile(name, ", New: `os.OpenFile(i.root.Name()+"/"+name, `},
 		{File: "image.go", Old: "return err == nil && info.Mode().IsRegular()", New: "return info != nil || err != nil"},

@@ -68,6 +68,40 @@ func nodeAttacks() []Attack {
 	}
 }
 
+// labelAttacks say of a node, by its own kubelet, what only the operator may say.
+func labelAttacks() []Attack {
+	policy, comes := Policy("drover-kubelets"), "each Module's plugin pod, its token and its Secrets would come to the node"
+	own := func(patch func(*Scene) client.Patch, status bool) func(*Scene) error {
+		return func(s *Scene) error {
+			mine := s.node(kernelVersion)
+			node := &corev1.Node{ObjectMeta: meta("", mine)}
+			if status {
+				return s.kubelet(mine).Status().Patch(s.Context(), node, patch(s))
+			}
+			return s.kubelet(mine).Patch(s.Context(), node, patch(s))
+		}
+	}
+	ready := func(s *Scene) client.Patch { return readyLabel(s.namespace) }
+	return []Attack{
+		{Who: Kubelet, What: "label its own node as ready for a Module", Why: comes, Answer: policy, Try: own(ready, false)},
+		{Who: Kubelet, What: "do so through the node's status", Why: comes, Answer: policy, Try: own(ready, true)},
+		{Who: Kubelet, What: "label its own node as one where a Module's device plugin is ready", Why: comes, Answer: policy,
+			Try: own(func(s *Scene) client.Patch {
+				return merge(`{"metadata":{"labels":{%q:""}}}`, v1beta1.DevicePluginReadyLabel(s.namespace, "nic"))
+			}, false)},
+		{Who: Kubelet, What: "annotate its own node, so that checks are skipped", Why: "checks are an administrator's to skip", Answer: policy,
+			Try: own(func(*Scene) client.Patch {
+				return merge(`{"metadata":{"annotations":{%q:""}}}`, v1beta1.SkipChecksAnnotation)
+			}, false)},
+		{Who: Kubelet, What: "register its node with the label of a ready Module", Why: comes, Answer: policy, Try: func(s *Scene) error {
+			name := s.namespace + "-new"
+			node := &corev1.Node{ObjectMeta: meta("", name)}
+			node.Labels = map[string]string{v1beta1.ReadyLabel(s.namespace, "nic"): ""}
+			return s.kubelet(name).Create(s.Context(), node)
+		}},
+	}
+}
+
 // agentPod is the agent's pod on a node.
 func (s *Scene) agentPod(node string) *corev1.Pod {
 	s.Helper()

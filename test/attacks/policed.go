@@ -4,10 +4,12 @@ package attacks
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
@@ -176,3 +178,76 @@ func said(m *v1beta1.Module, reason string) error {
 }
 
 func local(name string) *corev1.LocalObjectReference { return &corev1.LocalObjectReference{Name: name} }
+
+// taintAttacks name taints of others in a Module.
+func taintAttacks() []Attack {
+	return []Attack{
+		{Who: Editor, What: "have an administrator's taint taken off every node, as a startup taint", Why: "it would get pods",
+			Answer: Check("startup-taints"), Says: "StartupTaintDenied", Try: takesTaint},
+		{Who: Editor, What: "keep another vendor's startup taint on nodes, by a Module that never gets ready",
+			Why: "no pod would come to those nodes again", Answer: Check("startup-taints"), Says: "the taint went", Try: keepsTaint},
+	}
+}
+
+// takesTaint ends as soon as the taint is gone, or the Module says why it stays.
+func takesTaint(s *Scene) error {
+	const key = "security.example.com/quarantine"
+	node := s.node(kernelVersion, tainted(key))
+	m := s.module(startup(key), func(m *v1beta1.Module) { m.Spec.ModuleLoader, m.Spec.Selector = nil, map[string]string{} })
+	s.must(s.editor().Create(s.Context(), m))
+	var refusal error
+	s.await("the operator's decision about the taint", func(ctx context.Context) (bool, error) {
+		if has, err := s.hasTaint(ctx, node, key); err != nil || !has {
+			return true, err
+		}
+		if err := s.admin.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
+			return false, err
+		}
+		refusal = said(m, "StartupTaintDenied")
+		return refusal != nil, nil
+	})
+	return refusal
+}
+
+// keepsTaint has a vendor's Module, in a namespace of its own, whose taint goes at once: it has
+// nothing to wait for.
+func keepsTaint(s *Scene) error {
+	vendor := s.env.Namespace(s)
+	key := vendor + ".startup.drover.dev/nic"
+	hostage := s.module(startup(key))
+	s.must(s.editor().Create(s.Context(), hostage))
+	node := s.node(kernelVersion, tainted(key))
+	s.create(s.module(startup(key), func(m *v1beta1.Module) { m.Namespace, m.Spec.ModuleLoader = vendor, nil }))
+	err := wait.PollUntilContextTimeout(s.Context(), pace, patience, true, func(ctx context.Context) (bool, error) {
+		has, err := s.hasTaint(ctx, node, key)
+		return !has, err
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	s.must(err)
+	return stopped("the taint went when the vendor's own Module was ready")
+}
+
+func startup(key string) func(*v1beta1.Module) {
+	return func(m *v1beta1.Module) {
+		m.Spec.StartupTaint, m.Spec.Tolerations = key, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	}
+}
+
+func tainted(key string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoExecute}} }
+}
+
+func (s *Scene) hasTaint(ctx context.Context, name, key string) (bool, error) {
+	node := &corev1.Node{}
+	if err := s.admin.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		return false, err
+	}
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == key {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -4,16 +4,24 @@ package attacks
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 
+	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/operator/controller/module"
+	"github.com/drover-project/drover/internal/operator/controller/moduleimage"
+	"github.com/drover-project/drover/internal/operator/controller/node"
+	"github.com/drover-project/drover/internal/operator/controller/plugin"
+	"github.com/drover-project/drover/internal/operator/controller/startup"
+	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/operator/metrics"
+	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/testkit/env"
-	"github.com/drover-project/drover/internal/testkit/fleet"
-	"github.com/drover-project/drover/internal/testkit/source"
 )
 
 // serverArguments are what kubeadm and its like set, too.
@@ -22,26 +30,44 @@ var serverArguments = map[string]string{
 	"enable-admission-plugins": "NodeRestriction",
 }
 
-// startOperator starts the operator as a process under its own ServiceAccount, with dir for its
-// files. One that lacks a check is not kept in bin/, where others look for it.
-func (s *Scene) startOperator(dir string, lacks bool) *fleet.Process {
+// startOperator runs the operator's controllers under its own ServiceAccount, with its own cache, as
+// cmd/drover-operator does. It ends with the test.
+func (s *Scene) startOperator() {
 	s.Helper()
-	tree, err := source.Find(s.Context())
-	s.must(err)
-	program, kubeconfig := filepath.Join(tree.Bin, "drover-operator"), filepath.Join(dir, "kubeconfig")
-	if lacks {
-		program = filepath.Join(dir, "drover-operator")
-	}
-	s.must(fleet.BuildProgram(s.Context(), tree.Root, "./cmd/drover-operator", program))
-	s.must(fleet.WriteKubeconfig(kubeconfig, s.config(env.Operator)))
-	p, err := fleet.StartProcess(program, filepath.Join(dir, "operator.log"), []string{
-		"--kubeconfig=" + kubeconfig, "--namespace=" + env.OperatorNamespace, "--agent-image=" + env.AgentImage, "--leader-elect=false",
+	o, err := operator.ParseFlags([]string{
+		"--namespace=" + env.OperatorNamespace, "--agent-image=" + env.AgentImage, "--leader-elect=false",
 		"--signer-image=registry.example.com/drover-signer:1",
 		"--build-image=registry.example.com/buildah@sha256:" + strings.Repeat("a", 64), "--build-host-modules=false",
 		"--metrics-bind-address=0", "--health-probe-bind-address=0",
 	})
 	s.must(err)
-	return p
+	o.Log = logr.Discard()
+	mgr, err := operator.NewManager(s.config(env.Operator), o)
+	s.must(err)
+	o.Orders.CarrierUser, err = operator.CarrierUser(mgr.GetRESTMapper())
+	s.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- operator.Run(ctx, mgr, o, controllers(mgr, o)) }()
+	s.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+// controllers are those that attacks go through.
+func controllers(mgr ctrl.Manager, o *operator.Options) map[string]operator.Controller {
+	c, live, closed, numbers := mgr.GetClient(), mgr.GetAPIReader(), &gate.Gate{}, metrics.NewBoard()
+	recorder := kube.NewRecorder(mgr.GetEventRecorder(operator.Name))
+	return map[string]operator.Controller{
+		"module":  module.New(c, live, o.Module(recorder, closed, numbers)),
+		"node":    node.New(c, node.Options{Makes: o.Makes(), Recorder: recorder, Metrics: numbers, Gate: closed}),
+		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: o.Orders.AgentImage, DRA: o.Orders.DRA, Gate: closed}),
+		"startup": startup.New(c, closed),
+		"image":   moduleimage.New(c, live, o.Images(closed)),
+	}
 }
 
 // without takes an admission policy's binding away, and returns when the API server knows: it learns
