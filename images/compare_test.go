@@ -101,8 +101,8 @@ func TestKmodFilesMissing(t *testing.T) {
 	}
 }
 
-// TestPackagesAreBelievedByDigestOnly: a mirror that has another file under the name is passed over,
-// the next one asked; without any, the error names each.
+// TestPackagesAreBelievedByDigestOnly: a mirror that has another file under the name is passed
+// over, the next one asked; without any, the error names each.
 func TestPackagesAreBelievedByDigestOnly(t *testing.T) {
 	content := []byte("a package")
 	serve := func(content []byte) string {

@@ -83,9 +83,9 @@ func runIn(ctx context.Context, dir string, env ...string) runs {
 	}
 }
 
-// FetchKmod unpacks kmod for arch, with the packages that it depends on, into dir, each into a folder
-// of its name. Exactly the packages of [LockFile] are fetched, by their digests, whatever this
-// machine's distribution is. Nothing of them runs.
+// FetchKmod unpacks kmod for arch, with the packages that it depends on, into dir, each into a
+// folder of its name. Exactly the packages of [LockFile] are fetched, by their digests, whatever
+// this machine's distribution is. Nothing of them runs.
 func FetchKmod(ctx context.Context, dir, arch string) (err error) {
 	pins, snapshot, err := pinned(lock)
 	if err != nil {

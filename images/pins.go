@@ -23,8 +23,8 @@ const LockFile = "images/kmod.lock"
 //go:embed kmod.lock
 var lock string
 
-// SourcesVariable names other places to fetch packages from: addresses separated by spaces, in which
-// {archive} (debian or debian-security), {snapshot} (a time) and {path} are filled in.
+// SourcesVariable names other places to fetch packages from: addresses separated by spaces, in
+// which {archive} (debian or debian-security), {snapshot} (a time) and {path} are filled in.
 const SourcesVariable = "DROVER_DEBIAN_SOURCES"
 
 // sources are asked in this order. A mirror is faster, and drops what a newer version has replaced;

@@ -42,7 +42,8 @@ func made(t *testing.T, args ...string) (bundle, rest []*unstructured.Unstructur
 	t.Helper()
 	dir := t.TempDir()
 	out, nodes := filepath.Join(dir, "bundle"), filepath.Join(dir, "nodes.yaml")
-	args = append([]string{"--version", "v1.2.0", "--operator-image", configOperator, "--agent-image", configAgent, "--out", out, "--rest", nodes, "--layout", filepath.Join(dir, "oci")}, args...)
+	args = append([]string{"--version", "v1.2.0", "--operator-image", configOperator, "--agent-image", configAgent,
+		"--out", out, "--rest", nodes, "--layout", filepath.Join(dir, "oci")}, args...)
 	if err := run(t.Context(), root, args); err != nil {
 		t.Fatal(err)
 	}

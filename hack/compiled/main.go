@@ -6,8 +6,8 @@
 //
 //	go run ./hack/compiled --go 1.26.9 bin/drover dist/sbom dist/krew
 //
-// It reads programs, archives of programs (.tar.gz, .zip), SBOMs of images (.spdx.json), and what is
-// in folders.
+// It reads programs, archives of programs (.tar.gz, .zip), SBOMs of images (.spdx.json), and what
+// is in folders.
 package main
 
 import (

@@ -7,8 +7,8 @@
 //	1   some are, or the sources cannot be read
 //	75  nothing was checked: the database is out of reach
 //
-// govulncheck itself does not tell the last from the second. GOVULNDB names another database, also a
-// file:// one.
+// govulncheck itself does not tell the last from the second. GOVULNDB names another database, also
+// a file:// one.
 package main
 
 import (

@@ -18,8 +18,8 @@ import (
 
 // slimConfig shares what a NodeModulesConfig holds with those of all other nodes: orders and
 // reports repeat the Module's names, images and kernels on every node, once in spec and once in
-// status. What an agent must not say, and what no controller reads, goes. Objects of the cache are never changed, so that it does
-// not matter who else has a part of them.
+// status. What an agent must not say, and what no controller reads, goes. Objects of the cache are
+// never changed, so that it does not matter who else has a part of them.
 func slimConfig(object any) (any, error) {
 	config, ok := object.(*v1beta1.NodeModulesConfig)
 	if !ok {

@@ -135,8 +135,8 @@ func ParseFlags(args []string) (*Options, error) {
 	o.addNodeFlags(set)
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "where metrics are served; 0 is nowhere")
 	set.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 is nowhere")
-	set.BoolVar(&o.MetricsSecure, "metrics-secure", true, "serve metrics by HTTPS, with a certificate of its own making, to those whom the API "+
-		"server lets get /metrics; off: by plain HTTP, to everyone who reaches the address")
+	set.BoolVar(&o.MetricsSecure, "metrics-secure", true, "serve metrics by HTTPS, with a certificate of its own making, to those whom the "+
+		"API server lets get /metrics; off: by plain HTTP, to everyone who reaches the address")
 	set.StringVar(&o.ProfileAddress, "pprof-bind-address", profile.Off,
 		"loopback address of /debug/pprof, such as 127.0.0.1:6060; 0 is nowhere")
 	set.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader, so that several operators can stand by")

@@ -113,7 +113,8 @@ func run(ctx context.Context, only string) (err error) {
 	}
 	f, err := fleet.Start(ctx, fleet.Options{
 		Nodes: nodes, Kernels: kernels, Say: say, HollowArgs: []string{"--kernel-call-deadline=3s"},
-		OperatorArgs: []string{"--metrics-bind-address=" + metrics, "--metrics-secure=false", "--signer-image=registry.example.com/drover-signer:dev"},
+		OperatorArgs: []string{"--metrics-bind-address=" + metrics, "--metrics-secure=false",
+			"--signer-image=registry.example.com/drover-signer:dev"},
 	})
 	if err != nil {
 		return err

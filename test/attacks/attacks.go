@@ -2,8 +2,8 @@
 
 // Package attacks is what an adversary tries on Drover, one row for each attempt: who tries what,
 // why it must fail, and what answers. The attempts are made on a real API server with the Node
-// authorizer, NodeRestriction and Drover's policies and roles, beside the operator's controllers, and with
-// the real kmod where that is the way in. `make attacks` runs them; the first table of
+// authorizer, NodeRestriction and Drover's policies and roles, beside the operator's controllers,
+// and with the real kmod where that is the way in. `make attacks` runs them; the first table of
 // docs/reference/security.md is made of the same rows.
 //
 // BREAK=name takes one answer away, an admission policy or a check in Go, and tries what it alone

@@ -30,8 +30,8 @@ var serverArguments = map[string]string{
 	"enable-admission-plugins": "NodeRestriction",
 }
 
-// startOperator runs the operator's controllers under its own ServiceAccount, with its own cache, as
-// cmd/drover-operator does. It ends with the test.
+// startOperator runs the operator's controllers under its own ServiceAccount, with its own cache,
+// as cmd/drover-operator does. It ends with the test.
 func (s *Scene) startOperator() {
 	s.Helper()
 	o, err := operator.ParseFlags([]string{
@@ -65,13 +65,13 @@ func controllers(mgr ctrl.Manager, o *operator.Options) map[string]operator.Cont
 		"module":  module.New(c, live, o.Module(recorder, closed, numbers)),
 		"node":    node.New(c, node.Options{Makes: o.Makes(), Recorder: recorder, Metrics: numbers, Gate: closed}),
 		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: o.Orders.AgentImage, DRA: o.Orders.DRA, Gate: closed}),
-		"startup": startup.New(c, closed),
+		"startup": startup.New(c, o.StartupTaints, closed),
 		"image":   moduleimage.New(c, live, o.Images(closed)),
 	}
 }
 
-// without takes an admission policy's binding away, and returns when the API server knows: it learns
-// of bindings in their order, so another one that comes later is in force no earlier.
+// without takes an admission policy's binding away, and returns when the API server knows: it
+// learns of bindings in their order, so another one that comes later is in force no earlier.
 func (s *Scene) without(policy string) {
 	s.Helper()
 	const canary = "attacks-canary"

@@ -178,7 +178,8 @@ func run(ctx context.Context, o options) (err error) {
 	begin = time.Now() // what has to be built is built
 	f, err := fleet.Start(ctx, fleet.Options{
 		Nodes: o.nodes, Kernels: kernels, Say: say, KeepBodies: true, Dir: o.dir, DiskSize: diskSize,
-		OperatorArgs: []string{"--metrics-bind-address=" + metrics, "--metrics-secure=false"}, HollowArgs: []string{"--module-params=" + parameter},
+		OperatorArgs: []string{"--metrics-bind-address=" + metrics, "--metrics-secure=false"},
+		HollowArgs:   []string{"--module-params=" + parameter},
 	})
 	if err != nil {
 		return err

@@ -110,8 +110,8 @@ func TestActionsAreNamedByDigest(t *testing.T) {
 	}
 }
 
-// TestWorkflowsCompileWithTheNewestPatch of go.mod's line: go.mod names the first of the line, which
-// setup-go would take literally.
+// TestWorkflowsCompileWithTheNewestPatch of go.mod's line: go.mod names the first of the line,
+// which setup-go would take literally.
 func TestWorkflowsCompileWithTheNewestPatch(t *testing.T) {
 	content, err := os.ReadFile("../../go.mod")
 	if err != nil {

@@ -129,12 +129,14 @@ func TestDeployInstallsTheWholeOperator(t *testing.T) {
 	}
 }
 
-// TestRegistryIsAskedFor: what pushes, or names images for a cluster, refuses without a registry and
-// names the variable, before anything else runs; each of the two variables will do. The refusals
-// are those of make itself: no kubectl is called.
+// TestRegistryIsAskedFor: what pushes, or names images for a cluster, refuses without a registry
+// and names the variable, before anything else runs; each of the two variables will do. The
+// refusals are those of make itself: no kubectl is called.
 func TestRegistryIsAskedFor(t *testing.T) {
 	t.Setenv("REGISTRY", "")
-	for _, target := range []string{"deploy", "deploy OPERATOR=lolcow", "docker-push", "docker-push OPERATOR=ptemplate", "bundle", "krew", "run"} {
+	for _, target := range []string{
+		"deploy", "deploy OPERATOR=lolcow", "docker-push", "docker-push OPERATOR=ptemplate", "bundle", "krew", "run",
+	} {
 		args := append(strings.Fields(target), "DIST="+t.TempDir())
 		for _, empty := range [][]string{nil, {"REGISTRY="}} {
 			if err := run(t.Context(), "/dev/null", append(args, empty...)...); err == nil || !strings.Contains(err.Error(), "REGISTRY is not set") {

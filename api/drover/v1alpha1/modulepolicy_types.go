@@ -8,10 +8,10 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
-// ModulePolicy limits what Modules may do beyond their namespace: what they bring into kernels, from
-// which images, with which parameters, on which nodes, and what they may have evicted, started and
-// removed there. Where no ModulePolicy applies, everything is allowed. Where several do, each of them
-// must allow it. Nothing is ever unloaded for a ModulePolicy.
+// ModulePolicy limits what Modules may do beyond their namespace: what they bring into kernels,
+// from which images, with which parameters, on which nodes, and what they may have evicted, started
+// and removed there. Where no ModulePolicy applies, everything is allowed. Where several do, each
+// of them must allow it. Nothing is ever unloaded for a ModulePolicy.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=kmodpol
@@ -47,8 +47,8 @@ type ModulePolicySpec struct {
 	// namespace has its name in the label kubernetes.io/metadata.name.
 	NamespaceSelector *ModulePolicySelector `json:"namespaceSelector,omitempty"`
 
-	// nodeSelector chooses the nodes on which Modules are limited. Unset or {}: all. It does not narrow
-	// startupTaints, workloads, driverNames and deviceClasses, which belong to no node.
+	// nodeSelector chooses the nodes on which Modules are limited. Unset or {}: all. It does not
+	// narrow startupTaints, workloads, driverNames and deviceClasses, which belong to no node.
 	NodeSelector *ModulePolicySelector `json:"nodeSelector,omitempty"`
 
 	// load Deny lets no Module load anything there. Allow (default): what the other fields allow.
@@ -78,16 +78,16 @@ type ModulePolicySpec struct {
 	// build Deny lets no Module load an image that it builds in the cluster. Default Allow.
 	Build Permission `json:"build,omitempty"`
 
-	// modprobeArgs Allow lets Modules set modprobe.args and modprobe.rawArgs. These can name any kernel
-	// module and parameter. Default Deny.
+	// modprobeArgs Allow lets Modules set modprobe.args and modprobe.rawArgs. These can name any
+	// kernel module and parameter. Default Deny.
 	ModprobeArgs Permission `json:"modprobeArgs,omitempty"`
 
-	// firmware Allow lets Modules set modprobe.firmwarePath. Their files come before the node's own, for
-	// every driver. Default Deny.
+	// firmware Allow lets Modules set modprobe.firmwarePath. Their files come before the node's own,
+	// for every driver. Default Deny.
 	Firmware Permission `json:"firmware,omitempty"`
 
-	// drain is the most that spec.rollout.drain of Modules may be, which evicts pods of all namespaces:
-	// None (default), Holders or Node.
+	// drain is the most that spec.rollout.drain of Modules may be, which evicts pods of all
+	// namespaces: None (default), Holders or Node.
 	Drain v1beta1.DrainPolicy `json:"drain,omitempty"`
 
 	// startupTaints are patterns of the keys of taints that Modules may have removed from nodes. Those
@@ -111,7 +111,8 @@ type ModulePolicySpec struct {
 	// +kubebuilder:validation:items:Pattern=`^([*]|[a-z0-9][a-z0-9.-]*[*]?)$`
 	DriverNames []string `json:"driverNames,omitempty"`
 
-	// deviceClasses are patterns of the names of DeviceClasses that Modules may have made. Unset: none.
+	// deviceClasses are patterns of the names of DeviceClasses that Modules may have made. Unset:
+	// none.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64

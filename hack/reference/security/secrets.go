@@ -43,8 +43,8 @@ func (w *writer) secrets(layers ...string) (string, error) {
 	return b.String(), nil
 }
 
-// secretsOf are the names of the Secrets that reach a pod's node: mounted, in the environment, or to
-// pull its images with.
+// secretsOf are the names of the Secrets that reach a pod's node: mounted, in the environment, or
+// to pull its images with.
 func secretsOf(pod *corev1.PodSpec) []string {
 	names := map[string]bool{}
 	for i := range pod.Volumes {

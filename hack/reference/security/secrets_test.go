@@ -53,8 +53,8 @@ func TestPodsWithSecretsAreKeptToNodes(t *testing.T) {
 	}
 }
 
-// TestNoOtherPodsAreRendered: who writes code that makes one more kind of pod adds it to [rendered],
-// or says here where its Secrets are looked at.
+// TestNoOtherPodsAreRendered: who writes code that makes one more kind of pod adds it to
+// [rendered], or says here where its Secrets are looked at.
 func TestNoOtherPodsAreRendered(t *testing.T) {
 	known := map[string]string{
 		"internal/shared/delivery/carrier.go":            "carriers",

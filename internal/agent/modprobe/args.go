@@ -190,14 +190,14 @@ func (c *Call) value(option rune, value string) {
 	}
 }
 
-// open are the directories whose files a command line may name, with what is below them: the image's
-// tree, the host's modules, and what came with the program itself.
+// open are the directories whose files a command line may name, with what is below them: the
+// image's tree, the host's modules, and what came with the program itself.
 var open = []string{Temp, "/host/lib", "/lib", "/usr/lib", "/etc"}
 
 // Strays is the first thing that a command line names outside of the image's tree and the host's
-// modules; empty: there is none. The agent sees more of the node than KMM's worker does, which these
-// command lines are written for: /var/lib/kubelet/pods, where any pod can put files, and /proc, by
-// which one reaches the files of every container.
+// modules; empty: there is none. The agent sees more of the node than KMM's worker does, which
+// these command lines are written for: /var/lib/kubelet/pods, where any pod can put files, and
+// /proc, by which one reaches the files of every container.
 func Strays(args []string) string {
 	call := Parse(args)
 	for _, name := range call.Paths {

@@ -104,8 +104,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestStrays: what KMM's documentation and users write passes; what only this agent's pod could read
-// does not.
+// TestStrays: what KMM's documentation and users write passes; what only this agent's pod could
+// read does not.
 func TestStrays(t *testing.T) {
 	const pods = "/var/lib/kubelet/pods/0-1/volumes/kubernetes.io~empty-dir/mine"
 	for line, then := range map[string]string{

@@ -87,8 +87,8 @@ type Options struct {
 	Hub bool
 	// BuildRequests and BuildLimits are the compiling container's, over the defaults.
 	BuildRequests, BuildLimits corev1.ResourceList
-	// Selector are labels of the nodes on which Jobs run whose Module has no selector for them in build
-	// or sign. Empty: those that the Module itself chooses.
+	// Selector are labels of the nodes on which Jobs run whose Module has no selector for them in
+	// build or sign. Empty: those that the Module itself chooses.
 	Selector map[string]string
 	// AccountSecrets are the ServiceAccount's pull secrets, which, as for a kubelet, may be missing.
 	AccountSecrets []corev1.LocalObjectReference

@@ -54,8 +54,8 @@ func TestExamine(t *testing.T) {
 	}
 	for tag, tc := range cases {
 		t.Run(tag, func(t *testing.T) {
-			args := slices.Concat([]string{"examine", "--image", s.image("kmods/a:" + tag), "--kernel", onKernel, "--arch", "amd64", "--module", "a"},
-				s.flags(t))
+			args := slices.Concat([]string{"examine", "--image", s.image("kmods/a:" + tag), "--kernel", onKernel, "--arch", "amd64",
+				"--module", "a"}, s.flags(t))
 			if tc.reason == "" {
 				if r := succeed(t, args...); r.Digest == "" || r.Unfit != "" {
 					t.Errorf("result %+v", r)

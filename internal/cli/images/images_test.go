@@ -134,10 +134,12 @@ func TestWhatIsPrinted(t *testing.T) {
 		then     string
 		fails    string
 	}{
-		"all":                               {then: all},
-		"registry":                          {given: []string{"--registry=r.example/m/", "--only=operators.lolcow"}, then: "r.example/m/drover/lolcow-operator:dev\n"},
+		"all": {then: all},
+		"registry": {given: []string{"--registry=r.example/m/", "--only=operators.lolcow"},
+			then: "r.example/m/drover/lolcow-operator:dev\n"},
 		"no registry is none of a stranger": {given: []string{"--registry=", "--only=operators.lolcow"}, then: at + "lolcow-operator:dev\n"},
-		"released":                          {given: []string{"--only=operators.lolcow"}, released: "r.example/us", then: "r.example/us/drover/lolcow-operator:dev\n"},
+		"released": {given: []string{"--only=operators.lolcow"}, released: "r.example/us",
+			then: "r.example/us/drover/lolcow-operator:dev\n"},
 		"released, from a mirror": {given: []string{"--only=operators.lolcow", "--registry=m.example"}, released: "r.example/us",
 			then: "m.example/drover/lolcow-operator:dev\n"},
 		"some": {given: []string{"--tag=v1", "--only=cluster,build"},

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics shows in numbers what the controllers have computed anyway: only what is dropped is
-// counted per event, and a scrape asks nothing of the API server. A Module's numbers go with it. Only a
-// leader has any, so that sums over replicas are right.
+// Package metrics shows in numbers what the controllers have computed anyway: only what is dropped
+// is counted per event, and a scrape asks nothing of the API server. A Module's numbers go with it.
+// Only a leader has any, so that sums over replicas are right.
 package metrics
 
 import (

@@ -23,8 +23,9 @@ import (
 	"github.com/drover-project/drover/internal/shared/modulepolicy"
 )
 
-// Read are the ModulePolicies in the cache of c and, if there are any, a namespace's labels. live is
-// asked for a namespace that the cache does not have, or is nil. A namespace that is gone has none.
+// Read are the ModulePolicies in the cache of c and, if there are any, a namespace's labels. live
+// is asked for a namespace that the cache does not have, or is nil. A namespace that is gone has
+// none.
 func Read(ctx context.Context, c, live client.Reader, namespace string) (modulepolicy.Set, map[string]string, error) {
 	var list v1alpha1.ModulePolicyList
 	if err := c.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {

@@ -18,7 +18,8 @@ type Platform struct{ Kernel, Architecture string }
 // processor is an InvalidError's What.
 const processor = "processor"
 
-// maxRelease is how many bytes the kernel has for its version (struct new_utsname), without the NUL.
+// maxRelease is how many bytes the kernel has for its version (struct new_utsname), without the
+// NUL.
 const maxRelease = 64
 
 var (

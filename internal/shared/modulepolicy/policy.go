@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package modulepolicy decides what Modules may do beyond their namespace: what ModulePolicies allow
-// them, and which startup taints they may name. It is pure. The admission policy
+// Package modulepolicy decides what Modules may do beyond their namespace: what ModulePolicies
+// allow them, and which startup taints they may name. It is pure. The admission policy
 // drover-module-policies decides the same of what a Module alone tells.
 package modulepolicy
 
@@ -196,8 +196,8 @@ func (s Set) Drains(drain v1beta1.DrainPolicy, at *Place) bool {
 	}) == nil
 }
 
-// DeniesArgs reports whether a policy denies modprobe's arguments, which can name any kernel module,
-// any parameter and any file that the agent sees.
+// DeniesArgs reports whether a policy denies modprobe's arguments, which can name any kernel
+// module, any parameter and any file that the agent sees.
 func DeniesArgs(s *v1alpha1.ModulePolicySpec) bool { return s.ModprobeArgs != v1alpha1.Allow }
 
 func given(args *v1beta1.ModprobeArgs) bool {

@@ -14,8 +14,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
-// Fields of a Module that belong to no node. A policy's nodeSelector does not narrow what it says of
-// them.
+// Fields of a Module that belong to no node. A policy's nodeSelector does not narrow what it says
+// of them.
 const (
 	fieldTaint   = "spec.startupTaint"
 	fieldPlugin  = "spec.devicePlugin"
@@ -43,8 +43,8 @@ func taintRule(m *v1beta1.Module) rule {
 	}
 }
 
-// DeniedWorkload is why a policy of that mode does not allow a Module's device plugin or DRA driver,
-// or what the operator makes for it, or nil.
+// DeniedWorkload is why a policy of that mode does not allow a Module's device plugin or DRA
+// driver, or what the operator makes for it, or nil.
 func (s Set) DeniedWorkload(mode v1alpha1.ModulePolicyMode, m *v1beta1.Module, namespace map[string]string) *reasons.Problem {
 	return s.first(mode, &Place{Name: m.Namespace, Namespace: namespace}, inTheWhole, workloadOf(&m.Spec).denied)
 }

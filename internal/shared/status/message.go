@@ -98,8 +98,8 @@ func describe(cohorts []Cohort) string {
 }
 
 // uncovered names nodes without an image: first those that report what is no kernel, then those for
-// which a mapping's image cannot be named, which is a mistake in the Module, then those whose kernel
-// no mapping matches.
+// which a mapping's image cannot be named, which is a mistake in the Module, then those whose
+// kernel no mapping matches.
 func uncovered(bare []Node) string {
 	var parts []string
 	invalid := func(n *Node) bool { return n.Unmapped.Reason == v1beta1.ReasonInvalidKernelVersion }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package version holds what the linker puts into the binaries: their version, and the registry that
-// has their images.
+// Package version holds what the linker puts into the binaries: their version, and the registry
+// that has their images.
 package version
 
 // Version of this build; set with -ldflags "-X …/internal/shared/version.Version=v1.2.3".

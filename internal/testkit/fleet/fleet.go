@@ -283,7 +283,8 @@ func (f *Fleet) StartOperator(ctx context.Context) (err error) {
 		}
 	}
 	args := append([]string{
-		"--kubeconfig=" + f.operator, "--namespace=" + Namespace, "--agent-image=registry.invalid/drover/drover-agent:dev", "--leader-elect=false",
+		"--kubeconfig=" + f.operator, "--namespace=" + Namespace, "--agent-image=registry.invalid/drover/drover-agent:dev",
+		"--leader-elect=false",
 		"--metrics-bind-address=0", "--health-probe-bind-address=0",
 	}, f.o.OperatorArgs...)
 	if f.o.Ooto {

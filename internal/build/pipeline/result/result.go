@@ -111,7 +111,8 @@ const (
 	ReasonFailed Reason = "Failed"
 )
 
-// clean makes what a step's container has written fit for people. JSON hides what steers a terminal.
+// clean makes what a step's container has written fit for people. JSON hides what steers a
+// terminal.
 func (r *Result) clean() {
 	texts := []*string{&r.Step, (*string)(&r.State), &r.Digest, &r.Unfit, (*string)(&r.Reason), &r.Error}
 	if r.Signer != nil {
@@ -127,7 +128,8 @@ func (r *Result) clean() {
 	}
 }
 
-// Parse reads a termination message, and cleans its words. Other text, such as the tail of a log, is an error.
+// Parse reads a termination message, and cleans its words. Other text, such as the tail of a log,
+// is an error.
 func Parse(message string) (*Result, error) {
 	message = strings.TrimSpace(message)
 	if !strings.HasPrefix(message, "{") {

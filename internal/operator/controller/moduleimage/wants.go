@@ -99,8 +99,8 @@ func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (
 	return wants, problem, again, nil
 }
 
-// platforms are the distinct kernels of a Module's nodes; those of nodes that name too many wait, and
-// what no kernel can be gets no image.
+// platforms are the distinct kernels of a Module's nodes; those of nodes that name too many wait,
+// and what no kernel can be gets no image.
 func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) (all []kernel.Platform, again time.Duration, err error) {
 	var nodes corev1.NodeList
 	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {

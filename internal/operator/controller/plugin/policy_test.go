@@ -35,7 +35,8 @@ func policed(t *testing.T, admin client.Client, namespace string, workloads *v1a
 	return p
 }
 
-// TestAPolicyDeniesANewPlugin of a Module from before the policy, says so, and leaves one that runs.
+// TestAPolicyDeniesANewPlugin of a Module from before the policy, says so, and leaves one that
+// runs.
 func TestAPolicyDeniesANewPlugin(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)

@@ -16,7 +16,7 @@ import (
 func TestArchitectures(t *testing.T) {
 	node := func(arch string, labels map[string]string) corev1.Node {
 		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels},
-			Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{Architecture: arch}}}
+			Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{Architecture: arch, KernelVersion: "6.1.0"}}}
 	}
 	chosen := map[string]string{"gpu": "yes"}
 	nodes := []corev1.Node{node("arm64", chosen), node("amd64", nil), node("arm64", chosen), node("", chosen)}

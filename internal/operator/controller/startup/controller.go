@@ -2,8 +2,8 @@
 
 // Package startup takes startup taints off nodes whose drivers work.
 //
-// Reads: Node, Module, NodeModulesConfig. Writes: Node.spec.taints, of which it only takes away, and
-// only those that Modules may name; in a Module's status, that it may not name its own.
+// Reads: Node, Module, NodeModulesConfig. Writes: Node.spec.taints, of which it only takes away,
+// and only those that Modules may name; in a Module's status, that it may not name its own.
 package startup
 
 import (
