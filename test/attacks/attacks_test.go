@@ -102,7 +102,7 @@ func TestAttacks(t *testing.T) {
 	}
 	tally.who = map[Identity]bool{}
 	s := newScene(t)
-	s.env.Install(t, "spoke")
+	s.install(filepath.Join(root, "config/spoke/access.yaml"))
 	if _, ok := checks[broken]; broken != "" && !ok {
 		s.without(broken)
 	}

@@ -193,7 +193,7 @@ func taintAttacks() []Attack {
 func takesTaint(s *Scene) error {
 	const key = "security.example.com/quarantine"
 	node := s.node(kernelVersion, tainted(key))
-	m := s.module(startupTaint(key), func(m *v1beta1.Module) { m.Spec.ModuleLoader, m.Spec.Selector = nil, map[string]string{} })
+	m := s.module(waitsFor(key), func(m *v1beta1.Module) { m.Spec.ModuleLoader, m.Spec.Selector = nil, map[string]string{} })
 	s.must(s.editor().Create(s.Context(), m))
 	var refusal error
 	s.await("the operator's decision about the taint", func(ctx context.Context) (bool, error) {
@@ -214,10 +214,10 @@ func takesTaint(s *Scene) error {
 func keepsTaint(s *Scene) error {
 	vendor := s.env.Namespace(s)
 	key := vendor + ".startup.drover.dev/nic"
-	hostage := s.module(startupTaint(key))
+	hostage := s.module(waitsFor(key))
 	s.must(s.editor().Create(s.Context(), hostage))
 	node := s.node(kernelVersion, tainted(key))
-	s.create(s.module(startupTaint(key), func(m *v1beta1.Module) { m.Namespace, m.Spec.ModuleLoader = vendor, nil }))
+	s.create(s.module(waitsFor(key), func(m *v1beta1.Module) { m.Namespace, m.Spec.ModuleLoader = vendor, nil }))
 	err := wait.PollUntilContextTimeout(s.Context(), pace, patience, true, func(ctx context.Context) (bool, error) {
 		has, err := s.hasTaint(ctx, node, key)
 		return !has, err
@@ -229,7 +229,7 @@ func keepsTaint(s *Scene) error {
 	return stopped("the taint went when the vendor's own Module was ready")
 }
 
-func startupTaint(key string) func(*v1beta1.Module) {
+func waitsFor(key string) func(*v1beta1.Module) {
 	return func(m *v1beta1.Module) {
 		m.Spec.StartupTaint, m.Spec.Tolerations = key, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	}

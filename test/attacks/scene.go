@@ -204,9 +204,9 @@ func (s *Scene) limit(change func(*v1alpha1.ModulePolicySpec)) {
 // after it is made. The attempt must leave nothing behind.
 func (s *Scene) soon(try func(context.Context) error) error {
 	var refusal error
-	// What ends the wait is in refusal.
-	_ = wait.PollUntilContextTimeout(s.Context(), pace, grace, true, func(ctx context.Context) (bool, error) {
-		refusal = try(ctx)
+	// What ends the wait is in refusal. The last try may take longer than the wait.
+	_ = wait.PollUntilContextTimeout(s.Context(), pace, grace, true, func(context.Context) (bool, error) {
+		refusal = try(s.Context())
 		return refusal != nil, nil
 	})
 	return refusal

@@ -4,13 +4,16 @@ package attacks
 
 import (
 	"context"
+	"os"
 	"strings"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/drover-project/drover/internal/operator"
 	"github.com/drover-project/drover/internal/operator/controller/module"
@@ -70,8 +73,20 @@ func controllers(mgr ctrl.Manager, o *operator.Options) map[string]operator.Cont
 	}
 }
 
-// without takes an admission policy's binding away, and returns when the API server knows: it
-// learns of bindings in their order, so another one that comes later is in force no earlier.
+// install creates the objects of a file.
+func (s *Scene) install(file string) {
+	s.Helper()
+	content, err := os.ReadFile(file)
+	s.must(err)
+	for document := range strings.SplitSeq(string(content), "\n---\n") {
+		object := &unstructured.Unstructured{}
+		s.must(yaml.Unmarshal([]byte(document), &object.Object))
+		s.create(object)
+	}
+}
+
+// without takes an admission policy's binding away, and returns when the API server knows: it learns
+// of bindings in their order, so another one that comes later is in force no earlier.
 func (s *Scene) without(policy string) {
 	s.Helper()
 	const canary = "attacks-canary"

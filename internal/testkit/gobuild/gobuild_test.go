@@ -84,7 +84,7 @@ func TestProgress(t *testing.T) {
 	p.packages = 3
 	got = append(got, p.String())
 	want := []string{
-		"looking for what has changed (2 modules)",
+		"looking for what has changed, or linking (2 modules)",
 		"1 modules loaded, at most 1 left (one.example v1.0.0)",
 		"1 packages compiled (one.example/x)", "1 packages compiled (one.example/x)", "1 packages compiled (one.example/x)",
 		"1 packages compiled, at most 2 left (one.example/x)",

@@ -43,6 +43,6 @@ func (p *progress) String() string {
 	case p.fetched > 0:
 		return fmt.Sprintf("%d modules loaded, at most %d left (%s)", p.fetched, max(p.modules-p.fetched, 0), p.module)
 	default:
-		return fmt.Sprintf("looking for what has changed (%d modules)", p.modules)
+		return fmt.Sprintf("looking for what has changed, or linking (%d modules)", p.modules)
 	}
 }
