@@ -79,7 +79,7 @@ func exportsLink(s *Scene) error {
 		if bytes.Contains(content, []byte(secret)) {
 			said = ""
 		}
-		return err //nolint:wrapcheck // said below
+		return err
 	})
 	s.must(err)
 	if said == "" {

@@ -15,7 +15,7 @@ import (
 // learns of those by a watch of its own, about when the operator does.
 var byModules = regexp.MustCompile(`ValidatingAdmissionPolicy 'drover-(namespaces|daemonsets)-of-modules'`)
 
-// knownWithin is how long a Module may take to get to these policies: about two seconds in all.
+// knownWithin is how long a Module may take to get to these policies: 1.3 seconds in all.
 var knownWithin = wait.Backoff{Duration: 20 * time.Millisecond, Factor: 2, Steps: 7}
 
 // Known writes what is made for a Module, and again as long as the API server's admission policies
@@ -34,7 +34,7 @@ func Known(ctx context.Context, write func() error) error {
 	if refused != nil {
 		return refused
 	}
-	return err
+	return err //nolint:wrapcheck // it is write's own
 }
 
 // outdated reports whether a policy that looks up Modules has refused a write. The operator makes
