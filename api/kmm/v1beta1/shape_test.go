@@ -118,7 +118,7 @@ func TestKeysAreInSecretsOnly(t *testing.T) {
 		if at := strings.Index(path, "/sign/"); at >= 0 {
 			found++
 			field := strings.Split(path[at+len("/sign/"):], "/")[0]
-			if !slices.Contains([]string{"keySecret", "certSecret", "filesToSign", "unsignedImage", "unsignedImageRegistryTLS"}, field) {
+			if !slices.Contains([]string{"keySecret", "selector", "certSecret", "filesToSign", "unsignedImage", "unsignedImageRegistryTLS"}, field) {
 				t.Errorf("%s is not decided", path)
 			}
 		}
