@@ -85,8 +85,8 @@ func (s *Scene) install(file string) {
 	}
 }
 
-// without takes an admission policy's binding away, and returns when the API server knows: it learns
-// of bindings in their order, so another one that comes later is in force no earlier.
+// without takes an admission policy's binding away, and returns when the API server knows: it
+// learns of bindings in their order, so another one that comes later is in force no earlier.
 func (s *Scene) without(policy string) {
 	s.Helper()
 	const canary = "attacks-canary"

@@ -15,6 +15,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/modulepolicy"
 	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/words"
@@ -75,8 +76,12 @@ func refusals(set modulepolicy.Set, m *v1beta1.Module, labels map[string]string,
 		wants := desired.New(m)
 		for i := range nodes {
 			node := &nodes[i]
-			answer := wants.On(node.Status.NodeInfo.KernelVersion, node.Status.NodeInfo.Architecture)
-			if answer.State == nil || !placement.Eligible(m, node) {
+			at, err := kernel.PlatformOf(&node.Status.NodeInfo)
+			if err != nil || !placement.Eligible(m, node) {
+				continue // nothing is loaded where no kernel can be
+			}
+			answer := wants.On(at.Kernel, at.Architecture)
+			if answer.State == nil {
 				continue
 			}
 			wish := &modulepolicy.Wish{Config: &answer.State.Config}
