@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/controller/plugin"
+	"github.com/drover-project/drover/internal/testkit/env"
 )
 
 // forgedAttacks make what the operator's role lets it make, but not as the operator makes it.
@@ -22,12 +24,13 @@ func forgedAttacks() []Attack {
 	strange, deletes := Policy("drover-namespaces-of-modules"), Policy("drover-operator-deletes")
 	return append([]Attack{
 		{Who: OperatorToken, What: "create a DaemonSet in a namespace without a Module", Why: anything, Answer: strange,
-			Try: func(s *Scene) error { return s.operator().Create(s.Context(), s.daemonSet(nil)) }},
+			Try: func(s *Scene) error { return s.operator().Create(s.Context(), s.daemonSet(s.module(withPlugin))) }},
 		{Who: OperatorToken, What: "create one for a Module that has no device plugin", Why: anything, Answer: as,
 			Try: func(s *Scene) error {
 				m := s.module()
 				s.create(m)
-				return s.soon(func(ctx context.Context) error { return s.operator().Create(ctx, s.daemonSet(m), client.DryRunAll) })
+				d := s.daemonSet(s.module(withPlugin, func(asked *v1beta1.Module) { asked.UID = m.UID }))
+				return s.soon(func(ctx context.Context) error { return s.operator().Create(ctx, d.DeepCopy(), client.DryRunAll) })
 			}},
 		{Who: OperatorToken, What: "create one for a Module with a device plugin, from another image", Why: anything, Answer: as,
 			Try: daemonSet(func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.Containers[0].Image = "evil.example.com/e:1" })},
@@ -35,22 +38,22 @@ func forgedAttacks() []Attack {
 			Try: daemonSet(func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.ServiceAccountName = "admin" })},
 		{Who: OperatorToken, What: "create one that mounts a Secret", Why: anything, Answer: as,
 			Try: daemonSet(func(d *appsv1.DaemonSet) {
-				d.Spec.Template.Spec.Volumes = volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}})
+				d.Spec.Template.Spec.Volumes = withVolume(d, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}})
 			})},
 		{Who: OperatorToken, What: "create one that mounts the node's root", Why: anything, Answer: as,
 			Try: daemonSet(func(d *appsv1.DaemonSet) {
-				d.Spec.Template.Spec.Volumes = volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}})
+				d.Spec.Template.Spec.Volumes = withVolume(d, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}})
 			})},
 		{Who: OperatorToken, What: "change the image of a DaemonSet that is not its own", Why: anything, Answer: workloads,
 			Try: func(s *Scene) error {
-				foreign := s.daemonSet(nil)
+				foreign := s.foreignDaemonSet()
 				s.create(foreign)
 				return s.operator().Patch(s.Context(), foreign, strategic(
 					`{"spec":{"template":{"spec":{"containers":[{"name":"plugin","image":"evil.example.com/e:1"}]}}}}`))
 			}},
 		{Who: OperatorToken, What: "delete a DaemonSet that is not its own", Why: "the cluster's network would go with it", Answer: deletes,
 			Try: func(s *Scene) error {
-				foreign := s.daemonSet(nil)
+				foreign := s.foreignDaemonSet()
 				s.create(foreign)
 				return s.operator().Delete(s.Context(), foreign)
 			}},
@@ -88,36 +91,39 @@ func nodePatches() []Attack {
 	}
 }
 
-// daemonSet is what a device plugin's looks like, for a Module or for none.
+// daemonSet is what the operator makes of a Module's device plugin.
 func (s *Scene) daemonSet(m *v1beta1.Module) *appsv1.DaemonSet {
-	labels := map[string]string{v1beta1.ModuleNameLabel: "nic", v1beta1.RoleLabel: v1beta1.RoleDevicePlugin}
-	d := &appsv1.DaemonSet{ObjectMeta: meta(s.namespace, "nic-device-plugin"), Spec: appsv1.DaemonSetSpec{
+	s.Helper()
+	d, err := plugin.DaemonSet(m, env.AgentImage)
+	s.must(err)
+	return d
+}
+
+// foreignDaemonSet has nothing of Drover's.
+func (s *Scene) foreignDaemonSet() *appsv1.DaemonSet {
+	labels := map[string]string{"app": "network"}
+	return &appsv1.DaemonSet{ObjectMeta: meta(s.namespace, "network"), Spec: appsv1.DaemonSetSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{Name: "plugin", Image: "registry.example.com/plugin:1"}},
 		}},
 	}}
-	if m != nil {
-		d.Labels = labels
-		d.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(m, v1beta1.GroupVersion.WithKind("Module"))}
-	}
-	return d
 }
 
-func volume(source corev1.VolumeSource) []corev1.Volume {
-	return []corev1.Volume{{Name: "s", VolumeSource: source}}
+func withPlugin(m *v1beta1.Module) {
+	m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{Container: v1beta1.WorkloadContainer{Image: "registry.example.com/plugin:1"}}
+}
+
+func withVolume(d *appsv1.DaemonSet, source corev1.VolumeSource) []corev1.Volume {
+	return append(d.Spec.Template.Spec.Volumes, corev1.Volume{Name: "s", VolumeSource: source})
 }
 
 func daemonSet(change func(*appsv1.DaemonSet)) func(*Scene) error {
 	return func(s *Scene) error {
-		m := s.module(func(m *v1beta1.Module) {
-			m.Annotations = map[string]string{v1beta1.PausedAnnotation: ""}
-			plugin := v1beta1.WorkloadContainer{Image: "registry.example.com/plugin:1"}
-			m.Spec.DevicePlugin = &v1beta1.DevicePluginSpec{Container: plugin}
-		})
+		m := s.module(withPlugin, func(m *v1beta1.Module) { m.Annotations = map[string]string{v1beta1.PausedAnnotation: ""} })
 		s.create(m)
 		d := s.daemonSet(m)
-		d.Name += "-forged"
+		d.Name = "forged-" + d.Name
 		change(d)
 		return s.soon(func(ctx context.Context) error { return s.operator().Create(ctx, d.DeepCopy(), client.DryRunAll) })
 	}
@@ -126,7 +132,8 @@ func daemonSet(change func(*appsv1.DaemonSet)) func(*Scene) error {
 func (s *Scene) job() *batchv1.Job {
 	pod := corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: "admin",
 		Containers: []corev1.Container{{Name: "build", Image: "evil.example.com/e:1"}}}
-	return &batchv1.Job{ObjectMeta: meta(s.namespace, "nic-build"), Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: pod}}}
+	labels := map[string]string{v1beta1.ModuleNameLabel: "nic", "app.kubernetes.io/part-of": "drover"}
+	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "nic-build", Labels: labels}, Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: pod}}}
 }
 
 func patchesNode(patch string) func(*Scene) error {

@@ -137,8 +137,8 @@ func changes(s *Scene) error {
 	s.limit(onlyModules)
 	editor, m := s.editor(), s.module()
 	s.must(editor.Create(s.Context(), m))
-	container(m).Modprobe.ModuleName = "nfsd"
-	return s.soon(func(ctx context.Context) error { return editor.Update(ctx, m.DeepCopy(), client.DryRunAll) })
+	change := merge(`{"spec":{"moduleLoader":{"container":{"modprobe":{"moduleName":"nfsd"}}}}}`)
+	return s.soon(func(ctx context.Context) error { return editor.Patch(ctx, m.DeepCopy(), change, client.DryRunAll) })
 }
 
 // admitted is the attempt to create a Module.

@@ -13,6 +13,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
@@ -104,6 +105,17 @@ func readyLabel(namespace string) client.Patch {
 
 // request is what the operator makes a carrier of.
 func (s *Scene) request() *delivery.Request {
+	s.Helper()
+	r := s.delivery()
+	s.create(s.module(func(m *v1beta1.Module) {
+		m.Name, m.Spec.ModuleLoader, m.Spec.Selector = "resident", nil, map[string]string{"drover.dev/no-node": ""}
+	}))
+	operator := s.operator()
+	s.must(kube.Known(s.Context(), func() error { return operator.Create(s.Context(), delivery.Carrier(r), client.DryRunAll) }))
+	return r
+}
+
+func (s *Scene) delivery() *delivery.Request {
 	m := s.module()
 	m.UID = "4a1f6a5e-0000-4000-8000-000000000001"
 	return &delivery.Request{
