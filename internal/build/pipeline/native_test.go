@@ -132,7 +132,7 @@ func TestAPIServerKeepsTheVolumes(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)
 	made := fetching(t, compiling, signing)
-	made.Namespace, made.OwnerReferences = e.Namespace(t), nil
+	made.Namespace, made.OwnerReferences = e.ModuleNamespace(t), nil
 	want := made.Spec.Template.Spec.DeepCopy()
 	if err := admin.Create(t.Context(), made); err != nil {
 		t.Fatal(err)
