@@ -8,6 +8,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,8 +59,8 @@ func forgedAttacks() []Attack {
 				s.create(foreign)
 				return s.operator().Delete(s.Context(), foreign)
 			}},
-		{Who: OperatorToken, What: "create a Job in a namespace without a Module", Why: anything, Answer: strange,
-			Try: func(s *Scene) error { return s.operator().Create(s.Context(), s.job()) }},
+		{Who: OperatorToken, What: "say, on a spoke, which image carriers run", Why: "carriers come to every node",
+			Answer: Policy("drover-operator-configmaps"), Try: rewritesImages},
 		{Who: OperatorToken, What: "create a privileged Job", Why: anything, Answer: workloads, Try: func(s *Scene) error {
 			s.create(s.module())
 			j := s.job()
@@ -133,7 +135,34 @@ func (s *Scene) job() *batchv1.Job {
 	pod := corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: "admin",
 		Containers: []corev1.Container{{Name: "build", Image: "evil.example.com/e:1"}}}
 	labels := map[string]string{v1beta1.ModuleNameLabel: "nic", "app.kubernetes.io/part-of": "drover"}
-	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "nic-build", Labels: labels}, Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: pod}}}
+	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "nic-build", Labels: labels},
+		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: pod}}}
+}
+
+// rewritesImages has the right to write ConfigMaps that config/spoke gives the operator.
+func rewritesImages(s *Scene) error {
+	name := "images-" + s.namespace
+	s.create(&corev1.ConfigMap{ObjectMeta: meta(env.OperatorNamespace, name)})
+	s.create(&rbacv1.Role{ObjectMeta: meta(env.OperatorNamespace, name), Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{name}, Verbs: []string{"get", "patch"}},
+	}})
+	s.create(&rbacv1.RoleBinding{ObjectMeta: meta(env.OperatorNamespace, name),
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: env.OperatorNamespace, Name: env.Operator}}})
+	operator, images := s.operator(), &corev1.ConfigMap{}
+	s.await("the operator's right to ConfigMaps", func(ctx context.Context) (bool, error) {
+		err := operator.Get(ctx, client.ObjectKey{Namespace: env.OperatorNamespace, Name: name}, images)
+		return err == nil, client.IgnoreNotFound(notForbidden(err))
+	})
+	return operator.Patch(s.Context(), images, merge(`{"data":{"carrier":"evil.example.com/e:1"}}`))
+}
+
+// notForbidden is an error that is no refusal.
+func notForbidden(err error) error {
+	if apierrors.IsForbidden(err) {
+		return nil
+	}
+	return err
 }
 
 func patchesNode(patch string) func(*Scene) error {
