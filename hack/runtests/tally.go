@@ -148,8 +148,8 @@ func (c *tally) report(out io.Writer, spent cost) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d passed, %d failed, %d skipped in %.0f s, with %.0f CPU seconds (compiling included)\nRESULT %s\n",
-		c.passed, c.failed, c.skipped, spent.wall.Seconds(), spent.cpu.Seconds(), result)
+	fmt.Fprintf(out, "%.0f s, with %.0f CPU seconds (compiling included)\n%d passed, %d failed, %d skipped\nRESULT %s\n",
+		spent.wall.Seconds(), spent.cpu.Seconds(), c.passed, c.failed, c.skipped, result)
 	if c.passed == 0 {
 		return errors.New("no test ran")
 	}
