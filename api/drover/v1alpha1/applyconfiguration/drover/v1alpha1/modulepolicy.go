@@ -14,10 +14,10 @@ import (
 // ModulePolicyApplyConfiguration represents a declarative configuration of the ModulePolicy type for use
 // with apply.
 //
-// ModulePolicy limits what Modules may do beyond their namespace: what they bring into kernels, from
-// which images, with which parameters, on which nodes, and what they may have evicted, started and
-// removed there. Where no ModulePolicy applies, everything is allowed. Where several do, each of them
-// must allow it. Nothing is ever unloaded for a ModulePolicy.
+// ModulePolicy limits what Modules may do beyond their namespace: what they bring into kernels,
+// from which images, with which parameters, on which nodes, and what they may have evicted, started
+// and removed there. Where no ModulePolicy applies, everything is allowed. Where several do, each
+// of them must allow it. Nothing is ever unloaded for a ModulePolicy.
 type ModulePolicyApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

@@ -19,8 +19,8 @@ type ModulePolicySpecApplyConfiguration struct {
 	// namespaceSelector chooses the namespaces whose Modules are limited. Unset or {}: all. Each
 	// namespace has its name in the label kubernetes.io/metadata.name.
 	NamespaceSelector *ModulePolicySelectorApplyConfiguration `json:"namespaceSelector,omitempty"`
-	// nodeSelector chooses the nodes on which Modules are limited. Unset or {}: all. It does not narrow
-	// startupTaints, workloads, driverNames and deviceClasses, which belong to no node.
+	// nodeSelector chooses the nodes on which Modules are limited. Unset or {}: all. It does not
+	// narrow startupTaints, workloads, driverNames and deviceClasses, which belong to no node.
 	NodeSelector *ModulePolicySelectorApplyConfiguration `json:"nodeSelector,omitempty"`
 	// load Deny lets no Module load anything there. Allow (default): what the other fields allow.
 	Load *droverv1alpha1.Permission `json:"load,omitempty"`
@@ -34,14 +34,14 @@ type ModulePolicySpecApplyConfiguration struct {
 	Parameters *ModulePolicyParametersApplyConfiguration `json:"parameters,omitempty"`
 	// build Deny lets no Module load an image that it builds in the cluster. Default Allow.
 	Build *droverv1alpha1.Permission `json:"build,omitempty"`
-	// modprobeArgs Allow lets Modules set modprobe.args and modprobe.rawArgs. These can name any kernel
-	// module and parameter. Default Deny.
+	// modprobeArgs Allow lets Modules set modprobe.args and modprobe.rawArgs. These can name any
+	// kernel module and parameter. Default Deny.
 	ModprobeArgs *droverv1alpha1.Permission `json:"modprobeArgs,omitempty"`
-	// firmware Allow lets Modules set modprobe.firmwarePath. Their files come before the node's own, for
-	// every driver. Default Deny.
+	// firmware Allow lets Modules set modprobe.firmwarePath. Their files come before the node's own,
+	// for every driver. Default Deny.
 	Firmware *droverv1alpha1.Permission `json:"firmware,omitempty"`
-	// drain is the most that spec.rollout.drain of Modules may be, which evicts pods of all namespaces:
-	// None (default), Holders or Node.
+	// drain is the most that spec.rollout.drain of Modules may be, which evicts pods of all
+	// namespaces: None (default), Holders or Node.
 	Drain *v1beta1.DrainPolicy `json:"drain,omitempty"`
 	// startupTaints are patterns of the keys of taints that Modules may have removed from nodes. Those
 	// of a Module's own namespace are always allowed. Others also need the operator's
@@ -51,7 +51,8 @@ type ModulePolicySpecApplyConfiguration struct {
 	Workloads *ModulePolicyWorkloadsApplyConfiguration `json:"workloads,omitempty"`
 	// driverNames are patterns of the names of DRA drivers. Unset: none.
 	DriverNames []string `json:"driverNames,omitempty"`
-	// deviceClasses are patterns of the names of DeviceClasses that Modules may have made. Unset: none.
+	// deviceClasses are patterns of the names of DeviceClasses that Modules may have made. Unset:
+	// none.
 	DeviceClasses []string `json:"deviceClasses,omitempty"`
 }
 

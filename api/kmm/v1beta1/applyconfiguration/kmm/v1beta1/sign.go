@@ -21,9 +21,9 @@ type SignApplyConfiguration struct {
 	CertSecret *v1.LocalObjectReference `json:"certSecret,omitempty"`
 	// filesToSign are globs of kernel modules in the image.
 	FilesToSign []string `json:"filesToSign,omitempty"`
-	// selector chooses the nodes on which the image may be signed, and so see the key. Unset: the nodes
-	// of build.selector, else those of the Module's selector. If both are set, a node must have all
-	// labels of both.
+	// selector chooses the nodes on which the image may be signed, and so see the key. Unset: the
+	// nodes of build.selector, else those of the Module's selector. If both are set, a node must have
+	// all labels of both.
 	Selector map[string]string `json:"selector,omitempty"`
 }
 
