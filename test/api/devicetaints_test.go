@@ -10,13 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
 // TestDeviceTaints shows what docs/design/0011-dra.md says of an API server as it comes: it keeps
-// the taints that a driver puts on its own devices, and does not serve what others taint devices
-// by. Package devicetaint has the test with it.
+// the taints that a driver puts on its own devices, and serves what others taint devices by from
+// Kubernetes 1.37 on. Package devicetaint tests what Drover does with it.
 func TestDeviceTaints(t *testing.T) {
 	e := env.Get(t)
 	admin := e.Admin(t)
@@ -46,7 +47,11 @@ func TestDeviceTaints(t *testing.T) {
 		t.Errorf("the API server kept the taints %v", got)
 	}
 	mapping, err := admin.RESTMapper().RESTMapping(schema.GroupKind{Group: resourcev1.GroupName, Kind: "DeviceTaintRule"})
-	if !meta.IsNoMatchError(err) {
-		t.Errorf("DeviceTaintRule is served as %+v (%v): say so in the note", mapping, err)
+	if err != nil && !meta.IsNoMatchError(err) {
+		t.Fatal(err)
+	}
+	release := e.KubeletVersion(t)
+	if want := version.MustParseGeneric(release).AtLeast(version.MajorMinor(1, 37)); (err == nil) != want {
+		t.Errorf("Kubernetes %s serves DeviceTaintRule as %+v (%v): say so in the note", release, mapping, err)
 	}
 }

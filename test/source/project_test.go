@@ -126,7 +126,7 @@ func TestWorkflow(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("no job for %v", want)
 	}
-	if got := w.Jobs["e2e"].Strategy.Matrix.Kubernetes; !slices.Equal(got, []string{"1.31", "1.33", "1.36"}) {
+	if got := w.Jobs["e2e"].Strategy.Matrix.Kubernetes; !slices.Equal(got, []string{"1.31", "1.33", "1.36", "1.37"}) {
 		t.Errorf("e2e on Kubernetes %v: docs/reference/compatibility.md names what is proven", got)
 	}
 	versions := map[string]bool{}

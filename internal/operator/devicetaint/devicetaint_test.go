@@ -11,9 +11,10 @@ import (
 	"testing"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,7 +30,7 @@ var release = os.Getenv("KUBERNETES")
 
 func TestMain(m *testing.M) {
 	var args map[string]string
-	if release == "" {
+	if release == "1.36" {
 		args = map[string]string{"runtime-config": "resource.k8s.io/v1beta2=true", "feature-gates": "DRADeviceTaintRules=true"}
 	}
 	os.Exit(env.MainWith(m, args))
@@ -116,18 +117,23 @@ func TestKeep(t *testing.T) {
 		if err := step.rules.Keep(t.Context(), module, step.driver, step.begin, step.stay); err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
-		var found resourcev1beta2.DeviceTaintRuleList
-		if err := admin.List(t.Context(), &found); err != nil {
+		found := &unstructured.UnstructuredList{}
+		found.SetGroupVersionKind(kind)
+		if err := admin.List(t.Context(), found); err != nil {
 			t.Fatal(err)
 		}
 		pools := map[string]bool{}
-		for _, rule := range found.Items {
+		for i := range found.Items {
+			var rule resourcev1.DeviceTaintRule
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Items[i].Object, &rule); err != nil {
+				t.Fatal(err)
+			}
 			if s := rule.Spec.DeviceSelector; s == nil || s.Driver == nil || *s.Driver != driver || s.Pool == nil || s.Device != nil {
 				t.Fatalf("%s: the rule selects %+v", step.name, s)
 			} else {
 				pools[*s.Pool] = true
 			}
-			if taint := rule.Spec.Taint; taint.Key != devicetaint.Key || taint.Effect != resourcev1beta2.DeviceTaintEffectNoSchedule {
+			if taint := rule.Spec.Taint; taint.Key != devicetaint.Key || taint.Effect != resourcev1.DeviceTaintEffectNoSchedule {
 				t.Errorf("%s: the taint is %+v", step.name, taint)
 			}
 		}
@@ -162,15 +168,21 @@ func TestAForeignRuleStays(t *testing.T) {
 	admin, operator := e.Admin(t), e.Client(t, e.Config(t, env.Operator))
 	kind := kindOf(t, admin)
 	module := types.NamespacedName{Namespace: e.Namespace(t), Name: "nic"}
-	rule := &resourcev1beta2.DeviceTaintRule{
+	typed := &resourcev1.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{Name: module.Namespace, Labels: map[string]string{
 			"kmm.node.kubernetes.io/module.name": module.Name, "kmm.node.kubernetes.io/module.namespace": module.Namespace,
 		}},
-		Spec: resourcev1beta2.DeviceTaintRuleSpec{
-			DeviceSelector: &resourcev1beta2.DeviceTaintSelector{Pool: new("a")},
-			Taint:          resourcev1beta2.DeviceTaint{Key: "example.com/mine", Effect: resourcev1beta2.DeviceTaintEffectNoSchedule},
+		Spec: resourcev1.DeviceTaintRuleSpec{
+			DeviceSelector: &resourcev1.DeviceTaintSelector{Pool: new("a")},
+			Taint:          resourcev1.DeviceTaint{Key: "example.com/mine", Effect: resourcev1.DeviceTaintEffectNoSchedule},
 		},
 	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := &unstructured.Unstructured{Object: content}
+	rule.SetGroupVersionKind(kind)
 	if err := admin.Create(t.Context(), rule); err != nil {
 		t.Fatal(err)
 	}

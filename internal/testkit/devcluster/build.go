@@ -33,7 +33,7 @@ const VersionVariable = "KUBERNETES"
 const (
 	defaultModfile = "go.mod"
 	// defaultVersion is what it requires.
-	defaultVersion = "1.36"
+	defaultVersion = "1.37"
 )
 
 // target is a program that can be built from devcluster's module. The product

@@ -15,12 +15,13 @@ func TestVersionAsked(t *testing.T) {
 	sources := filepath.Join("..", "..", "..", "tools", "devcluster")
 	for asked, want := range map[string]struct{ name, modfile, version, err string }{
 		"":        {name: "devcluster", modfile: "go.mod", version: defaultVersion},
-		"1.36":    {name: "devcluster", modfile: "go.mod", version: defaultVersion},
+		"1.37":    {name: "devcluster", modfile: "go.mod", version: defaultVersion},
+		"1.36":    {name: "devcluster-1.36", modfile: "go-1.36.mod", version: "1.36"},
 		"1.31":    {name: "devcluster-1.31", modfile: "go-1.31.mod", version: "1.31"},
 		"1.31.x":  {name: "devcluster-1.31", modfile: "go-1.31.mod", version: "1.31"},
 		"v1.33.2": {name: "devcluster-1.33", modfile: "go-1.33.mod", version: "1.33"},
 		"1.30": {name: "devcluster-1.30", modfile: "go-1.30.mod", err: "no such file or directory; KUBERNETES is the version of Kubernetes, " +
-			"one of 1.31, 1.33, 1.34, 1.36"},
+			"one of 1.31, 1.33, 1.34, 1.36, 1.37"},
 		"latest": {err: `KUBERNETES="latest" is not a version of Kubernetes like 1.31`},
 	} {
 		t.Run(asked, func(t *testing.T) {
