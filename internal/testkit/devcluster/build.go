@@ -200,8 +200,7 @@ func say(w io.Writer, format string, args ...any) {
 // buildEnvironment makes static programs of the modules in the folder alone.
 func buildEnvironment() []string { return []string{"CGO_ENABLED=0", "GOWORK=off"} }
 
-// buildFlags make small, reproducible programs that report their Kubernetes
-// version, as release builds do.
+// buildFlags make programs quickly that report their Kubernetes version, as release builds do.
 func buildFlags(sources, modfile string) ([]string, error) {
 	content, err := os.ReadFile(filepath.Join(sources, modfile))
 	if err != nil {
@@ -222,7 +221,7 @@ func buildFlags(sources, modfile string) ([]string, error) {
 			ldflags = append(ldflags,
 				"-X", pkg+".gitVersion="+version, "-X", pkg+".gitMajor="+numbers[0], "-X", pkg+".gitMinor="+numbers[1])
 		}
-		flags := []string{"-trimpath", "-ldflags", strings.Join(ldflags, " ")}
+		flags := append(gobuild.Quick(), "-ldflags", strings.Join(ldflags, " "))
 		if modfile != defaultModfile {
 			flags = append(flags, "-modfile="+modfile, "-tags", "nokwok") // see buildKwok
 		}

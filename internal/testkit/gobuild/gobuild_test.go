@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,5 +95,24 @@ func TestProgress(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"# one.example/x", "x.go:1:2: wrong"}, p.other); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestQuickIsWhatTheMakefileHas: with other flags, what a target and what a test compiles would be
+// compiled twice.
+func TestQuickIsWhatTheMakefileHas(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join("..", "..", "..", "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var quoted []string
+	for _, flag := range Quick() {
+		if strings.Contains(flag, " ") {
+			flag = "'" + flag + "'"
+		}
+		quoted = append(quoted, flag)
+	}
+	if want := "\nQUICK := " + strings.Join(quoted, " ") + "\n"; !strings.Contains(string(makefile), want) {
+		t.Errorf("the Makefile has no line %q", want)
 	}
 }
