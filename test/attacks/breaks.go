@@ -27,7 +27,10 @@ type edit struct {
 // checks are all checks in Go that answer an attack, by their names for BREAK.
 var checks = map[string]check{
 	"module-policies": {Package: "internal/shared/modulepolicy", Edits: []edit{
-		{File: "policy.go", Old: "return s.first(v1alpha1.PolicyEnforce, w, at)", New: "return nil"},
+		{File: "policy.go", Old: "return s.first(v1alpha1.PolicyEnforce, at, onNode, w.rule(at))", New: "return nil"},
+	}},
+	"kernel-versions": {Package: "internal/shared/kernel", Edits: []edit{
+		{File: "platform.go", Old: "if !validVersion.MatchString(version) {", New: "if false {"},
 	}},
 	"startup-taints": {Package: "internal/shared/modulepolicy", Edits: []edit{
 		{File: "taints.go", Old: `if key == "" || t.Allow(m.Namespace, key) {`, New: "if key == key {"},

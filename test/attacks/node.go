@@ -35,6 +35,8 @@ func nodeAttacks() []Attack {
 				s.create(&corev1.Secret{ObjectMeta: meta(s.namespace, "key"), StringData: map[string]string{"key": "secret"}})
 				return s.kubelet(s.node(kernelVersion)).Get(s.Context(), client.ObjectKey{Namespace: s.namespace, Name: "key"}, &corev1.Secret{})
 			}},
+		{Who: Kubelet, What: "report a kernel whose version is a shell's command", Why: "builds run commands with it, beside the keys of all nodes",
+			Answer: Check("kernel-versions"), Says: "InvalidKernelVersion", Try: reportsCommand},
 		{Who: Kubelet, What: "get a token of the operator", Why: "it would be root on every node", Answer: NodeAuthorizer,
 			Says: "serviceaccounts", Try: func(s *Scene) error {
 				return s.token(s.kubelet(s.node(kernelVersion)), env.OperatorNamespace, env.Operator)
@@ -66,6 +68,15 @@ func nodeAttacks() []Attack {
 				return s.kubelet(mine).Create(s.Context(), pod)
 			}},
 	}
+}
+
+// reportsCommand ends as soon as the operator builds for the kernel or brings an image for it, or
+// says why it does not.
+func reportsCommand(s *Scene) error {
+	mine := s.node(kernelVersion)
+	s.must(s.kubelet(mine).Status().Patch(s.Context(), &corev1.Node{ObjectMeta: meta("", mine)},
+		merge(`{"status":{"nodeInfo":{"kernelVersion":"6.1.0-44$(touch /tmp/x)-amd64"}}}`)))
+	return s.decided(s.module(), v1beta1.ReasonInvalidKernelVersion)
 }
 
 // labelAttacks say of a node, by its own kubelet, what only the operator may say.

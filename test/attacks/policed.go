@@ -146,12 +146,17 @@ func admitted(change func(*v1beta1.Module)) func(*Scene) error {
 	return func(s *Scene) error { return s.editor().Create(s.Context(), s.module(change)) }
 }
 
-// ordered is the attempt to have a Module brought to a node, past admission. It ends as soon as the
-// operator brings it there, or says in a condition why it does not.
-func (s *Scene) ordered(change func(*v1beta1.Module)) (refusal error) {
+// ordered is the attempt to have a Module brought to a node, past admission.
+func (s *Scene) ordered(change func(*v1beta1.Module)) error {
 	s.Helper()
 	s.node(kernelVersion)
-	m := s.module(change)
+	return s.decided(s.module(change), v1beta1.ReasonPolicyDenied)
+}
+
+// decided creates a Module. It ends as soon as the operator brings it to a node, or says by a
+// condition with the reason why it does not.
+func (s *Scene) decided(m *v1beta1.Module, reason string) (refusal error) {
+	s.Helper()
 	s.must(s.editor().Create(s.Context(), m))
 	s.await("the operator's decision", func(ctx context.Context) (bool, error) {
 		var carriers corev1.PodList
@@ -161,7 +166,7 @@ func (s *Scene) ordered(change func(*v1beta1.Module)) (refusal error) {
 		if err := s.admin.Get(ctx, client.ObjectKeyFromObject(m), m); err != nil {
 			return false, err
 		}
-		refusal = said(m, v1beta1.ReasonPolicyDenied)
+		refusal = said(m, reason)
 		return refusal != nil, nil
 	})
 	return refusal
