@@ -50,7 +50,7 @@ type target struct {
 }
 
 var (
-	devclusterTarget = target{name: "devcluster", pkg: ".", cost: "10 to 15 minutes on 2 cores, 3 GB of memory, 3 GB of Go caches and " +
+	devclusterTarget = target{name: "devcluster", pkg: ".", cost: "about 12 minutes on 2 cores, 3 GB of memory, 3 GB of Go caches and " +
 		"140 MB in bin/"}
 	kubeletTarget = target{name: "kubelet", pkg: "k8s.io/kubernetes/cmd/kubelet",
 		cost: "under a minute after devcluster itself, 85 MB in bin/"}
