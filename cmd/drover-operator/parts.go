@@ -12,6 +12,7 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
+	"github.com/drover-project/drover/internal/build/sources"
 	"github.com/drover-project/drover/internal/hub"
 	"github.com/drover-project/drover/internal/hub/direct"
 	"github.com/drover-project/drover/internal/hub/ocm"
@@ -52,6 +53,11 @@ func start(ctx context.Context, mgr ctrl.Manager, options *operator.Options) err
 	guards := guard.New(live, closed, nil)
 	if _, err := guards.Check(ctx); err != nil {
 		return fmt.Errorf("before the start: %w", err)
+	}
+	if options.Makes() {
+		if err := sources.Check(ctx, live); err != nil {
+			return fmt.Errorf("before the start: %w", err)
+		}
 	}
 	numbers := metrics.NewBoard()
 	ctrlmetrics.Registry.MustRegister(numbers)

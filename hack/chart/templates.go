@@ -28,11 +28,12 @@ type layer struct {
 }
 
 // layers, each after the one that it is over. Components that change nothing but workloads are
-// missing here, since workloads are written by hand: build, blacklist, boot, no-ptrace.
+// missing here, since workloads are written by hand: blacklist, boot, no-ptrace.
 var layers = []layer{
 	{name: "cluster", on: ".Values.cluster.enabled", resources: []string{"default"}},
 	{name: "spoke", on: ".Values.spoke.enabled", resources: []string{"spoke"}, over: "cluster"},
 	{name: "ooto", on: ".Values.ooto.enabled", resources: []string{"default"}, components: []string{"ooto"}, over: "cluster"},
+	{name: "build", on: ".Values.build.enabled", resources: []string{"default"}, components: []string{"build"}, over: "cluster"},
 	{
 		name: "node-condition", on: ".Values.nodeCondition.enabled", resources: []string{"default"}, components: []string{"node-condition"},
 		over: "cluster",

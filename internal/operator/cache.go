@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/internal/hub/direct"
 	"github.com/drover-project/drover/internal/operator/controller/module"
 	"github.com/drover-project/drover/internal/shared/placement"
@@ -27,21 +28,26 @@ import (
 
 // cacheOptions keep the cache small: of a large cluster, the operator needs little of each node and
 // few of the pods. Secrets are never read, and of ConfigMaps only that they changed. dra: the API
-// server serves claims and DeviceClasses.
-func cacheOptions(dra bool) (cache.Options, error) {
+// server serves claims and DeviceClasses. sources: the operator may look at all ConfigMaps, and not
+// only at those with the environment of Jobs.
+func cacheOptions(dra, sources bool) (cache.Options, error) {
 	made, err := labels.Parse(v1beta1.ModuleNameLabel)
 	if err != nil {
 		return cache.Options{}, fmt.Errorf("select what is made for Modules: %w", err)
 	}
 	// By name, so that the rights to these can be by name, too.
 	seal := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, module.SealPolicy)}
+	configMaps := cache.ByObject{Transform: slimMetadata}
+	if !sources {
+		configMaps.Field = fields.OneTermEqualSelector(metav1.ObjectNameField, pipeline.EnvironmentConfigMap)
+	}
 	kinds := map[client.Object]cache.ByObject{
 		&corev1.Node{}:               {Transform: slimNode},
 		&corev1.Pod{}:                {Label: made, Transform: slimPod},
 		&v1beta1.NodeModulesConfig{}: {Transform: slimConfig},
 		&appsv1.DaemonSet{}:          {Label: made},
 		&batchv1.Job{}:               {Label: made},
-		&corev1.ConfigMap{}:          {Transform: slimMetadata},
+		&corev1.ConfigMap{}:          configMaps,
 		&corev1.ServiceAccount{}:     {Label: made},
 
 		&admissionv1.ValidatingAdmissionPolicy{}:        seal,

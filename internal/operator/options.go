@@ -117,7 +117,8 @@ func ParseFlags(args []string) (*Options, error) {
 	set.StringVar(&delivers, "delivery-mode", string(delivery.ModeAuto), "how the pods that deliver, and native builds, read an image: "+
 		"imageVolume, initContainer (builds: a step that unpacks it), or auto to choose by nodes")
 	set.IntVar(&o.Orders.DeliveryMaxInFlight, "delivery-max-in-flight", 100, "most deliveries under way; fewer while the API server is slow")
-	set.StringVar(&o.Build.SignerImage, "signer-image", "", "image of drover-signer; without it, nothing is built or signed in the cluster")
+	set.StringVar(&o.Build.SignerImage, "signer-image", "", "image of drover-signer; without it, nothing is built or signed in "+
+		"the cluster. Needs the rights of config/build")
 	set.StringVar(&o.Build.ExaminerImage, "examiner-image", "", "this operator's own image; with it, preflights examine images without a "+
 		"signer image")
 	set.StringVar(&o.Build.BuildahImage, "build-image", "", "image of Buildah, by digest, for builds from Dockerfiles")

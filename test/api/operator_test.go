@@ -19,6 +19,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/build/pipeline"
+	"github.com/drover-project/drover/internal/build/sources"
 	"github.com/drover-project/drover/internal/hub/direct"
 	"github.com/drover-project/drover/internal/operator/controller/plugin"
 	"github.com/drover-project/drover/internal/testkit/env"
@@ -249,6 +250,26 @@ func TestOperatorLeavesNodesToOthers(t *testing.T) {
 			check(t, operator.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(tc.patch))), then...)
 		})
 	}
+}
+
+// TestConfigMapsAreReadWhereBuildsAreOn: without config/build, the operator may read those alone that
+// have the environment of Jobs. That config/build grants it the rest is shown where images are made.
+func TestConfigMapsAreReadWhereBuildsAreOn(t *testing.T) {
+	e := env.Get(t)
+	operator, namespace := e.Client(t, e.Config(t, env.Operator)), e.Namespace(t)
+	for _, name := range []string{"settings", pipeline.EnvironmentConfigMap} {
+		settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		if err := e.Admin(t).Create(t.Context(), settings); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(name string) error {
+		return operator.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, &corev1.ConfigMap{})
+	}
+	check(t, read("settings"), "forbidden")
+	check(t, sources.Check(t.Context(), operator), "--signer-image needs the rights of the component config/build", "forbidden")
+	check(t, read(pipeline.EnvironmentConfigMap))
+	check(t, operator.List(t.Context(), &corev1.ConfigMapList{}, client.MatchingFields{metav1.ObjectNameField: pipeline.EnvironmentConfigMap}))
 }
 
 // TestOperatorWritesOneConfigMap: on a spoke, beside the one that says which image carriers run.

@@ -102,7 +102,9 @@ func TestAttacks(t *testing.T) {
 	}
 	tally.who = map[Identity]bool{}
 	s := newScene(t)
-	s.install(filepath.Join(root, "config/spoke/access.yaml"))
+	for _, file := range []string{"spoke/access.yaml", "build/operator_role.yaml", "build/binding.yaml"} {
+		s.install(filepath.Join(root, "config", file))
+	}
 	if _, ok := checks[broken]; broken != "" && !ok {
 		s.without(broken)
 	}
@@ -214,6 +216,16 @@ func TestRowsAreWhole(t *testing.T) {
 	byWho := slices.CompactFunc(slices.Clone(all), func(a, b Attack) bool { return a.Who == b.Who })
 	if len(byWho) != len(who) {
 		t.Error("the rows of one identity do not stand together")
+	}
+}
+
+// TestChecksStand: each text that a check's break replaces is there, exactly once. BREAKS=all, which
+// would notice as well, takes too long to run for each change.
+func TestChecksStand(t *testing.T) {
+	for name, c := range checks {
+		if _, err := c.overlay(root, t.TempDir()); err != nil {
+			t.Errorf("BREAK=%s: %v", name, err)
+		}
 	}
 }
 

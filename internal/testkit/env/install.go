@@ -77,6 +77,23 @@ func (e *Env) Install(t testing.TB, folder string) {
 	}
 }
 
+// InstallBuild gives the operator the rights of config/build, and waits until they are in force.
+func (e *Env) InstallBuild(t testing.TB) {
+	t.Helper()
+	e.Install(t, "build")
+	operator := e.Client(t, e.Config(t, Operator))
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		err := operator.List(ctx, &corev1.ConfigMapList{}, client.Limit(1))
+		if apierrors.IsForbidden(err) {
+			return false, nil
+		}
+		return true, err
+	})
+	if err != nil {
+		t.Fatalf("wait until the operator may read ConfigMaps: %v", err)
+	}
+}
+
 // manifests reads all objects from the YAML files that match pattern, but kustomization.yaml.
 func manifests(pattern string) ([]*unstructured.Unstructured, error) {
 	files, err := filepath.Glob(pattern)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -226,6 +227,11 @@ func (f *Fleet) Binary(name string) string {
 		return filepath.Join(f.assets, name)
 	}
 	return filepath.Join(f.bin, name)
+}
+
+// builds reports whether the operator builds and signs images, for which it needs more rights.
+func (o *Options) builds() bool {
+	return slices.ContainsFunc(o.OperatorArgs, func(arg string) bool { return strings.HasPrefix(arg, "--signer-image=") })
 }
 
 // Build makes every binary that a fleet needs and returns their folder. It is quick when they are

@@ -60,6 +60,9 @@ func (f *Fleet) install(ctx context.Context) error {
 			files = append(files, "config/ooto/"+name+".yaml")
 		}
 	}
+	if f.o.builds() {
+		files = append(files, "config/build/operator_role.yaml", "config/build/binding.yaml")
+	}
 	if f.o.Spoke {
 		for _, name := range []string{"operator_role", "claims_role", "rbac", "access"} {
 			files = append(files, "config/spoke/"+name+".yaml")

@@ -17,7 +17,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,6 +31,7 @@ import (
 	droverac "github.com/drover-project/drover/api/drover/v1alpha1/applyconfiguration/drover/v1alpha1"
 	hubv1beta1 "github.com/drover-project/drover/api/hub/v1beta1"
 	"github.com/drover-project/drover/internal/build/pipeline"
+	"github.com/drover-project/drover/internal/build/sources"
 	"github.com/drover-project/drover/internal/hub"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/shared/kernel"
@@ -42,7 +42,6 @@ import (
 // +kubebuilder:rbac:groups=hub.kmm.sigs.x-k8s.io,resources=managedclustermodules,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=hub.kmm.sigs.x-k8s.io,resources=managedclustermodules/status,verbs=patch
 // +kubebuilder:rbac:groups=drover.dev,resources=moduleimages,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
@@ -213,18 +212,11 @@ func (c *Controller) platforms(o *observed, all []hub.Target) (platforms []hub.P
 
 // makings are the images for platforms.
 func (c *Controller) makings(ctx context.Context, m *hubv1beta1.ManagedClusterModule, platforms []hub.Platform) (*hub.Makings, error) {
-	sources := map[string]*corev1.ConfigMap{}
-	for _, name := range pipeline.Sources(hub.Whole(m)) {
-		source := &corev1.ConfigMap{}
-		switch err := c.live.Get(ctx, types.NamespacedName{Namespace: c.options.Namespace, Name: name}, source); {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return nil, fmt.Errorf("get ConfigMap %s/%s: %w", c.options.Namespace, name, err)
-		default:
-			sources[name] = source
-		}
+	named, err := sources.Read(ctx, c.live, c.options.Namespace, pipeline.Sources(hub.Whole(m)))
+	if err != nil {
+		return nil, fmt.Errorf("ManagedClusterModule %s: %w", m.Name, err)
 	}
-	made, err := hub.MakingsOf(m, platforms, c.options.Namespace, c.options.BuildahImage, sources)
+	made, err := hub.MakingsOf(m, platforms, c.options.Namespace, c.options.BuildahImage, named)
 	if err != nil {
 		return nil, fmt.Errorf("ManagedClusterModule %s: %w", m.Name, err)
 	}

@@ -47,7 +47,6 @@ import (
 // +kubebuilder:rbac:groups=drover.dev,resources=moduleimages/status,verbs=patch
 // +kubebuilder:rbac:groups=drover.dev,resources=moduleimages/finalizers,verbs=update
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=get
 // +kubebuilder:rbac:groups="",resources=nodes;pods,verbs=get;list;watch
 

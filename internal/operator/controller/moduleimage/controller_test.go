@@ -56,6 +56,7 @@ func newWorld(t *testing.T) *world {
 	e := env.Get(t)
 	w := &world{T: t, env: e, admin: e.Admin(t), namespace: e.Namespace(t),
 		clock: clocktesting.NewFakePassiveClock(time.Now().Truncate(time.Second))}
+	e.InstallBuild(t)
 	operator := e.Client(t, e.Config(t, env.Operator))
 	w.control = moduleimage.New(operator, operator,
 		moduleimage.Options{Gate: &gate.Gate{}, Clock: w.clock, Mine: func(image *v1alpha1.ModuleImage) bool {

@@ -24,6 +24,7 @@ import (
 	droverac "github.com/drover-project/drover/api/drover/v1alpha1/applyconfiguration/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/build/pipeline"
+	"github.com/drover-project/drover/internal/build/sources"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/problems"
 	"github.com/drover-project/drover/internal/shared/kernel"
@@ -74,7 +75,10 @@ func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	sources := map[string]*corev1.ConfigMap{}
+	named, err := sources.Read(ctx, c.live, m.Namespace, pipeline.Sources(m))
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("Module %s/%s: %w", m.Namespace, m.Name, err)
+	}
 	for _, p := range platforms {
 		resolved, found, err := mapper.For(p.Kernel, p.Architecture)
 		if err != nil || !found {
@@ -82,11 +86,7 @@ func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (
 		}
 		spec, err := pipeline.Declare(m, &resolved, p.Architecture)
 		if err == nil && spec != nil {
-			var source *corev1.ConfigMap
-			if source, err = c.source(ctx, m.Namespace, pipeline.Source(spec), sources); err != nil {
-				return nil, nil, 0, err
-			}
-			err = pipeline.Complete(m.Namespace, spec, source, c.options.Pipeline.BuildahImage)
+			err = pipeline.Complete(m.Namespace, spec, named[pipeline.Source(spec)], c.options.Pipeline.BuildahImage)
 		}
 		switch {
 		case err != nil:
@@ -127,25 +127,6 @@ func (c *Controller) platforms(ctx context.Context, m *v1beta1.Module) (all []ke
 	return slices.SortedFunc(maps.Keys(found), func(a, b kernel.Platform) int {
 		return slices.Compare([]string{a.Kernel, a.Architecture}, []string{b.Kernel, b.Architecture})
 	}), again, nil
-}
-
-// source reads the ConfigMap that a build names from the API server; nil where there is none.
-func (c *Controller) source(ctx context.Context, namespace, name string, known map[string]*corev1.ConfigMap) (*corev1.ConfigMap, error) {
-	if name == "" {
-		return nil, nil
-	}
-	if source, ok := known[name]; ok {
-		return source, nil
-	}
-	source := &corev1.ConfigMap{}
-	switch err := c.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, source); {
-	case apierrors.IsNotFound(err):
-		source = nil
-	case err != nil:
-		return nil, fmt.Errorf("get ConfigMap %s/%s: %w", namespace, name, err)
-	}
-	known[name] = source
-	return source, nil
 }
 
 // make applies the wishes, withdraws those that ended, and deletes the oldest unwanted images.

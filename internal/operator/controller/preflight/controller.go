@@ -38,6 +38,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/build/pipeline"
+	"github.com/drover-project/drover/internal/build/sources"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/kernel"
@@ -47,7 +48,10 @@ import (
 // +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=preflightvalidations,verbs=get;list;watch
 // +kubebuilder:rbac:groups=kmm.sigs.x-k8s.io,resources=preflightvalidations/status,verbs=patch
 // +kubebuilder:rbac:groups=drover.dev,resources=moduleimages,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
+
+// The Jobs that examine images run where no builds are on, too; a changed environment starts them
+// again.
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=drover-build-environment,verbs=get;list;watch
 
 // Options of the controller.
 type Options struct {
@@ -177,32 +181,19 @@ func (c *Controller) find(
 		if m.DeletionTimestamp != nil || !concerned(p, m) {
 			continue
 		}
-		sources, err := c.sources(ctx, m)
-		if err != nil {
-			return nil, err
+		var named map[string]*corev1.ConfigMap
+		if c.options.Makes {
+			var err error
+			if named, err = sources.Read(ctx, c.live, m.Namespace, pipeline.Sources(m)); err != nil {
+				return nil, fmt.Errorf("Module %s/%s: %w", m.Namespace, m.Name, err)
+			}
 		}
 		found = append(found, examine(p, m, architectures(p, m, nodes.Items), &world{
-			images: images, sources: sources, buildahImage: c.options.BuildahImage, examines: c.options.Examines,
+			images: images, sources: named, buildahImage: c.options.BuildahImage, examines: c.options.Examines,
 			makes: c.options.Makes,
 		}))
 	}
 	return found, nil
-}
-
-// sources reads the ConfigMaps that a Module's builds name, from the API server.
-func (c *Controller) sources(ctx context.Context, m *v1beta1.Module) (map[string]*corev1.ConfigMap, error) {
-	sources := map[string]*corev1.ConfigMap{}
-	for _, name := range pipeline.Sources(m) {
-		source := &corev1.ConfigMap{}
-		switch err := c.live.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: name}, source); {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return nil, fmt.Errorf("get ConfigMap %s/%s: %w", m.Namespace, name, err)
-		default:
-			sources[name] = source
-		}
-	}
-	return sources, nil
 }
 
 // want writes the wish for an image, unless it stands there already. Others may want the image,
@@ -294,19 +285,20 @@ const (
 
 // SetupWithManager registers the controller and its watches.
 func (c *Controller) SetupWithManager(mgr ctrl.Manager) error {
-	err := ctrl.NewControllerManagedBy(mgr).
+	b := ctrl.NewControllerManagedBy(mgr).
 		Named("preflight").
 		For(&v1beta2.PreflightValidation{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.ModuleImage{}, handler.EnqueueRequestsFromMapFunc(watch.Wanting(pipeline.WantedByPreflight("")))).
 		Watches(&v1beta1.Module{}, handler.EnqueueRequestsFromMapFunc(c.all),
 			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(c.all), watch.If(architectureChanged)).
-		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.ofSource)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers, ReconciliationTimeout: passTimeout, RateLimiter: kube.Backoff(),
-		}).
-		Complete(kube.Traced("preflight", c))
-	if err != nil {
+		})
+	if c.options.Makes { // the operator may not look at others' ConfigMaps else
+		b = b.WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(c.ofSource))
+	}
+	if err := b.Complete(kube.Traced("preflight", c)); err != nil {
 		return fmt.Errorf("set up the controller of preflights: %w", err)
 	}
 	return nil

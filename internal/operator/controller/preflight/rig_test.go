@@ -50,6 +50,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	e := env.Get(t)
 	w := &world{T: t, env: e, admin: e.Admin(t), namespace: e.Namespace(t)}
+	e.InstallBuild(t)
 	operator := e.Client(t, e.Config(t, env.Operator))
 	const buildah = "q/buildah@" + digest
 	// The time stands still: on a slow machine, a failure would be tried again in between.
