@@ -77,7 +77,7 @@ func (c *Controller) wants(ctx context.Context, m *v1beta1.Module) (
 	}
 	named, err := sources.Read(ctx, c.live, m.Namespace, pipeline.Sources(m))
 	if err != nil {
-		return nil, nil, 0, fmt.Errorf("Module %s/%s: %w", m.Namespace, m.Name, err)
+		return nil, nil, 0, fmt.Errorf("sources of Module %s/%s: %w", m.Namespace, m.Name, err)
 	}
 	for _, p := range platforms {
 		resolved, found, err := mapper.For(p.Kernel, p.Architecture)

@@ -185,7 +185,7 @@ func (c *Controller) find(
 		if c.options.Makes {
 			var err error
 			if named, err = sources.Read(ctx, c.live, m.Namespace, pipeline.Sources(m)); err != nil {
-				return nil, fmt.Errorf("Module %s/%s: %w", m.Namespace, m.Name, err)
+				return nil, fmt.Errorf("sources of Module %s/%s: %w", m.Namespace, m.Name, err)
 			}
 		}
 		found = append(found, examine(p, m, architectures(p, m, nodes.Items), &world{
