@@ -35,6 +35,9 @@ QUICK := -trimpath '-gcflags=all=-l -dwarf=false' -gcflags=std=
 demo test race bare rows attacks chart chart-install house conformance integration docs-test compare chaos chaos-node e2e e2e-preflight e2e-migrate e2e-operators: \
 	export GOFLAGS := $(strip $(GOFLAGS) $(QUICK))
 
+# Tools have modules of their own, and share nothing with Drover but Go's standard library: with the flags that they always had, Go's cache has them.
+TOOLFLAGS := GOFLAGS=-trimpath
+
 # For .ci/run, where all steps have the same flags, so that nothing is compiled twice.
 .PHONY: quick
 quick:
@@ -96,7 +99,7 @@ krew: registry ## Make archives of the command line tool, which knows REGISTRY, 
 bundle: registry ## Make and validate a bundle for the Operator Lifecycle Manager in dist/bundle, and beside it what it cannot hold (VERSION=v1.2.0; PUSH=name; BREAK=definition must fail)
 	go run ./hack/bundle --version $(VERSION) --operator-image $(IMAGE_TAG_BASE):$(IMAGE_TAG) --agent-image $(dir $(IMAGE_TAG_BASE))drover-agent:$(IMAGE_TAG) \
 		--arch $(PLATFORMS) --out $(DIST)/bundle --rest $(DIST)/drover-nodes.yaml --layout $(DIST)/bundle-oci --push "$(PUSH)"
-	@go run -C tools/olm . $(abspath $(DIST))/bundle
+	@$(TOOLFLAGS) go run -C tools/olm . $(abspath $(DIST))/bundle
 
 .PHONY: vendor
 vendor: ## Make vendor/ and tools/vendor/ for offline builds (not committed)
@@ -105,11 +108,11 @@ vendor: ## Make vendor/ and tools/vendor/ for offline builds (not committed)
 
 ##@ Generate
 bin/controller-gen: tools/go.mod tools/go.sum
-	go build -C tools -o ../$@ sigs.k8s.io/controller-tools/cmd/controller-gen
+	$(TOOLFLAGS) go build -C tools -o ../$@ sigs.k8s.io/controller-tools/cmd/controller-gen
 
 bin/golangci-lint: tools/go.mod tools/go.sum
 	@echo "building golangci-lint (several minutes the first time)"
-	go build -C tools -trimpath -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(TOOLFLAGS) go build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: generate
 generate: bin/controller-gen ## Generate deep copies and apply configurations
@@ -121,7 +124,7 @@ but = $(patsubst %,paths=./$(2)/%/...,$(filter-out $(1),$(notdir $(wildcard $(2)
 
 bin/helm: tools/helm/go.mod tools/helm/go.sum
 	@echo "building helm (minutes the first time)"
-	go build -C tools/helm -trimpath -o ../../$@ helm.sh/helm/v4/cmd/helm
+	$(TOOLFLAGS) go build -C tools/helm -o ../../$@ helm.sh/helm/v4/cmd/helm
 
 # What a quantity may look like. Generated CRDs allow any number of digits, also in the exponent, and who reads a quantity counts that out:
 # 1E-2147483648 in a Module would keep the operator busy for hours.
