@@ -87,6 +87,7 @@ var all = []proof{
 	{group: "fleet", name: "groups", command: "e2e", limit: time.Hour},
 	{group: "fleet", name: "integration-1.31", command: "integration KUBERNETES=1.31", limit: time.Hour},
 	{group: "fleet", name: "integration-1.33", command: "integration KUBERNETES=1.33", limit: time.Hour},
+	{group: "fleet", name: "integration-1.36", command: "integration KUBERNETES=1.36", limit: time.Hour},
 	{group: "fleet", name: "groups-1.31", command: "e2e KUBERNETES=1.31", limit: time.Hour},
 	{group: "fleet", name: "groups-1.33", command: "e2e KUBERNETES=1.33", limit: time.Hour},
 	{group: "fleet", name: "conformance-1.31", command: "conformance KUBERNETES=1.31", limit: time.Hour},

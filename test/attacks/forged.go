@@ -152,17 +152,12 @@ func rewritesImages(s *Scene) error {
 	operator, images := s.operator(), &corev1.ConfigMap{}
 	s.await("the operator's right to ConfigMaps", func(ctx context.Context) (bool, error) {
 		err := operator.Get(ctx, client.ObjectKey{Namespace: env.OperatorNamespace, Name: name}, images)
-		return err == nil, client.IgnoreNotFound(notForbidden(err))
+		if apierrors.IsForbidden(err) {
+			return false, nil
+		}
+		return err == nil, client.IgnoreNotFound(err)
 	})
 	return operator.Patch(s.Context(), images, merge(`{"data":{"carrier":"evil.example.com/e:1"}}`))
-}
-
-// notForbidden is an error that is no refusal.
-func notForbidden(err error) error {
-	if apierrors.IsForbidden(err) {
-		return nil
-	}
-	return err
 }
 
 func patchesNode(patch string) func(*Scene) error {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -96,20 +97,48 @@ func client(t *testing.T, c *devcluster.Cluster, change func(*rest.Config)) *kub
 	return set
 }
 
-// A start and a stop take at most ten seconds of two processors, once built. How long they take is
-// up to what else the machine does.
+// A start takes at most ten seconds once built. If it takes longer because other packages' tests
+// have the processors, it costs no more than ten seconds of two processors, with its stop.
 func TestReadyWithinTenSeconds(t *testing.T) {
 	built(t)
-	begin := childrensTime(t)
-	c := start(t, devcluster.Options{})
-	if err := c.Stop(); err != nil {
+	var said []string
+	for range 3 {
+		begin, beginIdle := childrensTime(t), idle(t)
+		c := start(t, devcluster.Options{})
+		unused := idle(t) - beginIdle
+		if err := c.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		spent := childrensTime(t) - begin
+		if spent < time.Second || spent > 20*time.Second {
+			t.Errorf("%.1f s of processor time, want 1 to 20", spent.Seconds())
+		}
+		all := c.Seconds * float64(runtime.NumCPU())
+		said = append(said, fmt.Sprintf("%.1f s, while %.1f of the %.1f s of all processors were idle", c.Seconds, unused.Seconds(), all))
+		if c.Seconds <= 10 || unused.Seconds() < all/4 && runtime.GOOS == "linux" {
+			t.Log(said)
+			return
+		}
+	}
+	t.Errorf("ready after %q, want at most 10 s on processors that are free", said)
+}
+
+// idle is how long the machine's processors had nothing to do, all together; proc_stat(5). Elsewhere
+// than on linux it is 0.
+func idle(t *testing.T) time.Duration {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return 0
+	}
+	content, err := os.ReadFile("/proc/stat")
+	if err != nil {
 		t.Fatal(err)
 	}
-	spent := childrensTime(t) - begin
-	t.Logf("ready after %.1f s; %.1f s of processor time in all", c.Seconds, spent.Seconds())
-	if spent < time.Second || spent > 20*time.Second {
-		t.Errorf("%.1f s of processor time, want 1 to 20", spent.Seconds())
+	var user, nice, system, idle, iowait int64 // in hundredths of a second
+	if _, err := fmt.Sscanf(string(content), "cpu %d %d %d %d %d", &user, &nice, &system, &idle, &iowait); err != nil {
+		t.Fatal(err)
 	}
+	return time.Duration(idle+iowait) * 10 * time.Millisecond
 }
 
 // childrensTime is the processor time of the processes that this one, or one of them, has waited for.
