@@ -252,8 +252,9 @@ func TestOperatorLeavesNodesToOthers(t *testing.T) {
 	}
 }
 
-// TestConfigMapsAreReadWhereBuildsAreOn: without config/build, the operator may read those alone that
-// have the environment of Jobs. That config/build grants it the rest is shown where images are made.
+// TestConfigMapsAreReadWhereBuildsAreOn: without config/build, the operator may read those alone
+// that have the environment of Jobs. That config/build grants it the rest is shown where images are
+// made.
 func TestConfigMapsAreReadWhereBuildsAreOn(t *testing.T) {
 	e := env.Get(t)
 	operator, namespace := e.Client(t, e.Config(t, env.Operator)), e.Namespace(t)

@@ -219,8 +219,8 @@ func TestRowsAreWhole(t *testing.T) {
 	}
 }
 
-// TestChecksStand: each text that a check's break replaces is there, exactly once. BREAKS=all, which
-// would notice as well, takes too long to run for each change.
+// TestChecksStand: each text that a check's break replaces is there, exactly once. BREAKS=all,
+// which would notice as well, takes too long to run for each change.
 func TestChecksStand(t *testing.T) {
 	for name, c := range checks {
 		if _, err := c.overlay(root, t.TempDir()); err != nil {

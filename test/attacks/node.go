@@ -35,7 +35,8 @@ func nodeAttacks() []Attack {
 				s.create(&corev1.Secret{ObjectMeta: meta(s.namespace, "key"), StringData: map[string]string{"key": "secret"}})
 				return s.kubelet(s.node(kernelVersion)).Get(s.Context(), client.ObjectKey{Namespace: s.namespace, Name: "key"}, &corev1.Secret{})
 			}},
-		{Who: Kubelet, What: "report a kernel whose version is a shell's command", Why: "builds run commands with it, beside the keys of all nodes",
+		{Who: Kubelet, What: "report a kernel whose version is a shell's command",
+			Why:    "builds run commands with it, beside the keys of all nodes",
 			Answer: Check("kernel-versions"), Says: "InvalidKernelVersion", Try: reportsCommand},
 		{Who: Kubelet, What: "get a token of the operator", Why: "it would be root on every node", Answer: NodeAuthorizer,
 			Says: "serviceaccounts", Try: func(s *Scene) error {

@@ -123,8 +123,8 @@ func TestReadyWithinTenSeconds(t *testing.T) {
 	t.Errorf("ready after %q, want at most 10 s on processors that are free", said)
 }
 
-// idle is how long the machine's processors had nothing to do, all together; proc_stat(5). Elsewhere
-// than on linux it is 0.
+// idle is how long the machine's processors had nothing to do, all together; proc_stat(5).
+// Elsewhere than on linux it is 0.
 func idle(t *testing.T) time.Duration {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -141,7 +141,8 @@ func idle(t *testing.T) time.Duration {
 	return time.Duration(idle+iowait) * 10 * time.Millisecond
 }
 
-// childrensTime is the processor time of the processes that this one, or one of them, has waited for.
+// childrensTime is the processor time of the processes that this one, or one of them, has waited
+// for.
 func childrensTime(t *testing.T) time.Duration {
 	t.Helper()
 	var usage syscall.Rusage

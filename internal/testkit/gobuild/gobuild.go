@@ -20,9 +20,9 @@ const patience = 5 * time.Second
 
 // Quick are the flags of programs that are compiled to be used once or in tests: neither debug
 // information nor, outside of the standard library, inlined calls. That takes a third off the
-// compiler's time. The standard library is compiled as ever: allocation, maps, JSON and cryptography
-// are where an API server spends its time. The Makefile has them as QUICK: what a target and what a
-// test compiles is the same then, in Go's cache.
+// compiler's time. The standard library is compiled as ever: allocation, maps, JSON and
+// cryptography are where an API server spends its time. The Makefile has them as QUICK: what a
+// target and what a test compiles is the same then, in Go's cache.
 func Quick() []string {
 	return []string{"-trimpath", "-gcflags=all=-l -dwarf=false", "-gcflags=std="}
 }
