@@ -110,6 +110,9 @@ vendor: ## Make vendor/ and tools/vendor/ for offline builds (not committed)
 bin/controller-gen: tools/go.mod tools/go.sum
 	$(TOOLFLAGS) go build -C tools -o ../$@ sigs.k8s.io/controller-tools/cmd/controller-gen
 
+bin/typecheck: tools/typecheck/main.go tools/go.mod tools/go.sum
+	$(TOOLFLAGS) go build -C tools -o ../$@ ./typecheck
+
 bin/golangci-lint: tools/go.mod tools/go.sum
 	@echo "building golangci-lint (several minutes the first time)"
 	$(TOOLFLAGS) go build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
@@ -208,7 +211,7 @@ workflows: ## Check the workflows of .github with actionlint, which is fetched
 	go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7
 
 .PHONY: verify
-verify: bin/controller-gen ## Check generated files, go.mod, the offline build and all platforms
+verify: bin/controller-gen bin/typecheck ## Check generated files, go.mod, the offline build and all platforms
 	@hack/verify
 
 # Tests that ask other programs have the build tag compare. gcc, kmod and the like are installed where apt-get is.
