@@ -60,6 +60,41 @@ func TestNamesHaveToFitLabels(t *testing.T) {
 	}
 }
 
+// TestModuleNamesAreNames: modprobe would read them, and parameters, as options, or as further
+// lines of its configuration. Any name that a kernel module can have is one.
+func TestModuleNamesAreNames(t *testing.T) {
+	e := env.Get(t)
+	admin, namespace := e.Admin(t), e.Namespace(t)
+	const in, next = "spec.moduleLoader.container.modprobe.", "modprobe.args"
+	refused := func(text, shown string, change func(*v1beta1.ModprobeSpec, string), field string) {
+		t.Helper()
+		m := valid(func(m *v1beta1.Module) { change(&container(m).Modprobe, text) })
+		m.Namespace = namespace
+		check(t, admin.Create(t.Context(), m, client.DryRunAll), in+field+": "+shown, next)
+	}
+	named := func(p *v1beta1.ModprobeSpec, name string) { p.ModuleName = name }
+	second := func(p *v1beta1.ModprobeSpec, name string) { p.ModulesLoadingOrder = []string{p.ModuleName, name} }
+	for name, shown := range map[string]string{
+		"-C/x": `"-C/x"`, "-d": `"-d"`, "--": `"--"`, "nic debug=1": `"nic debug=1"`, "nic\ninstall nic id": `"nic\ninstall nic id"`,
+		" nic": `" nic"`, "nic\t": `"nic\t"`, "nic\u202e": `"nic`,
+	} {
+		refused(name, shown, named, "moduleName")
+		refused(name, shown, second, "modulesLoadingOrder[1]")
+	}
+	for _, text := range []string{"-d", "-d/x", "--dirname=/x"} {
+		refused(text, `"`+text+`"`, func(p *v1beta1.ModprobeSpec, text string) { p.Parameters = []string{"mode=1", text} }, "parameters[1]")
+	}
+	for _, name := range []string{"nic", "snd-hda-intel", "8021q", "nf_tables", "_x", "char-major-10-200", "pci:v00008086d*"} {
+		m := valid(func(m *v1beta1.Module) {
+			p := &container(m).Modprobe
+			p.ModuleName, p.ModulesLoadingOrder = name, []string{name, "base-x"}
+			p.Parameters = []string{"mode=-1", `label="a -b"`, "lines=\"a\n-b\"", ""}
+		})
+		m.Namespace = namespace
+		check(t, admin.Create(t.Context(), m, client.DryRunAll))
+	}
+}
+
 // TestVersionIsALabelValue: it becomes the value of a node label, which the API server would refuse
 // later.
 func TestVersionIsALabelValue(t *testing.T) {
