@@ -254,6 +254,7 @@ conformance: ## Run the numbered conformance cases against the operator and holl
 
 # `make test` runs the same tests. This prints a line for each attack, and RESULT. modprobe is a way in where an answer is missing.
 .PHONY: attacks
+attacks: export ATTACKS_KMOD := required
 attacks: ## Try to break in, as each identity, by each way of the table in docs/reference/security.md (BREAK=policy or check must fail; BREAKS=all tries each of them; apt-get)
 	@command -v modprobe >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends kmod; } >&2
 	@go test ./test/attacks -run '$(if $(BREAKS),^TestBreaks$$,^(TestAttacks|TestEveryAnswerAnswers|TestRowsAreWhole|TestChecksStand)$$)' -count=1 -timeout 60m -v | awk '/^RESULT/ {r = $$0; next} {print} END {print r}'

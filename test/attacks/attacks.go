@@ -52,6 +52,7 @@ const (
 	Reader          Identity = "A reader with `drover-module-viewer`"
 	PreflightEditor Identity = "A user with `drover-preflight-editor`"
 	Remover         Identity = "A user who may delete namespaces"
+	Nobody          Identity = "Somebody without a token"
 	Image           Identity = "An image"
 	Registry        Identity = "A registry"
 )
@@ -140,8 +141,9 @@ func stopped(format string, args ...any) error { return fmt.Errorf(format, args.
 
 // All are the attacks, by who makes them.
 func All() []Attack {
-	return slices.Concat(tenantAttacks(), policedAttacks(), taintAttacks(), nodeAttacks(), labelAttacks(), agentAttacks(), operatorAttacks(),
-		forgedAttacks(), clusterAttacks(), imageAttacks())
+	return slices.Concat(tenantAttacks(), policedAttacks(), taintAttacks(), modprobeAttacks(), nodeAttacks(), jobAttacks(), labelAttacks(),
+		foreignNodeAttacks(), agentAttacks(), foreignAgentAttacks(), operatorAttacks(), forgedAttacks(), metricsAttacks(), clusterAttacks(),
+		spokeAttacks(), imageAttacks(), foreignImageAttacks(), registryAttacks(), foreignRegistryAttacks())
 }
 
 // Table is the table of the page: a row for each attack.

@@ -32,12 +32,36 @@ var checks = map[string]check{
 	"kernel-versions": {Package: "internal/shared/kernel", Edits: []edit{
 		{File: "platform.go", Old: "if !validVersion.MatchString(version) {", New: "if false {"},
 	}},
+	"signing-nodes": {Package: "internal/build/pipeline", Edits: []edit{
+		{File: "nodes.go", Old: "maps.Copy(own, spec.Sign.Selector)", New: "maps.Copy(own, own)"},
+		{File: "nodes.go", Old: "maps.Copy(all, spec.Selector)", New: "maps.Copy(all, all)"},
+	}},
 	"startup-taints": {Package: "internal/shared/modulepolicy", Edits: []edit{
 		{File: "taints.go", Old: `if key == "" || t.Allow(m.Namespace, key) {`, New: "if key == key {"},
 	}},
 	"image-links": {Package: "internal/agent/export", Edits: []edit{
 		{File: "image.go", Old: "i.root.OpenFile(name, ", New: `os.OpenFile(i.root.Name()+"/"+name, `},
 		{File: "image.go", Old: "return err == nil && info.Mode().IsRegular()", New: "return info != nil || err != nil"},
+	}},
+	"reports": {Package: "internal/shared/reported", Edits: []edit{
+		{File: "clean.go", Old: "s.Attempts = entries(c, s.Attempts, maxAttempts, c.attempt)", New: ""},
+	}},
+	"foreign-words": {Package: "internal/shared/words", Edits: []edit{
+		{File: "clean.go", Old: "if clean(text) {", New: "if clean(text) || true {"},
+	}},
+	"foreign-lines": {Package: "internal/cli/explain", Edits: []edit{
+		{File: "render.go", Old: `"\n"+strings.Repeat(" ", by))`, New: `"\n"+strings.Repeat(" ", 0*by))`},
+	}},
+	"spoke-words": {Package: "internal/hub", Edits: []edit{
+		{File: "report.go", Old: "words.Cut(words.Line(text), maxMessage)", New: "words.Cut(text, maxMessage)"},
+	}},
+	"metrics-readers": {Package: "internal/operator", Edits: []edit{
+		{File: "manager.go", Old: "served.FilterProvider = filters.WithAuthenticationAndAuthorization",
+			New: "_ = filters.WithAuthenticationAndAuthorization"},
+	}},
+	"modprobe-paths": {Package: "internal/agent/modprobe", Edits: []edit{
+		{File: "args.go", Old: "if !within(name) {", New: "if !within(name) && false {"},
+		{File: "args.go", Old: `if version == ".." || strings.Contains(version, "/") {`, New: `if version == "" {`},
 	}},
 	"delivered-links": {Package: "internal/agent/nofollow", Edits: []edit{
 		{File: "nofollow.go", Old: "!seen.Mode().IsRegular() {", New: "false {"},

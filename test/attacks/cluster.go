@@ -4,6 +4,8 @@ package attacks
 
 import (
 	"context"
+	"crypto/tls"
+	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -80,6 +82,58 @@ func readerAttacks() []Attack {
 				return c.Status().Patch(s.Context(), p, merge(`{"status":{"conditions":[]}}`))
 			}},
 	}
+}
+
+// metricsAttacks ask for what the operator counts: names of namespaces, Modules and nodes.
+func metricsAttacks() []Attack {
+	names := "numbers tell which drivers and nodes others have"
+	return []Attack{
+		{Who: Nobody, What: "read the operator's metrics", Why: names, Answer: Check("metrics-readers"), Says: "401 Unauthorized",
+			Try: func(s *Scene) error { return s.scrapes("") }},
+		{Who: Reader, What: "read the operator's metrics, which `drover-metrics-reader` is for", Why: names, Answer: Check("metrics-readers"),
+			Says: "403 Forbidden", Try: func(s *Scene) error {
+				if err := s.scrapes(s.account("drover-metrics-reader")); err != nil {
+					s.Fatalf("the attempt could not be made: who may read them gets %v", err)
+				}
+				return s.scrapes(s.account("drover-module-viewer"))
+			}},
+	}
+}
+
+// account is the token of a ServiceAccount with a ClusterRole.
+func (s *Scene) account(role string) string {
+	s.Helper()
+	s.create(&corev1.ServiceAccount{ObjectMeta: meta(s.namespace, role)}, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta("", s.namespace+"."+role), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: s.namespace, Name: role}},
+	})
+	return s.env.Token(s, s.namespace, role)
+}
+
+// scrapes asks the operator for its metrics.
+func (s *Scene) scrapes(token string) error {
+	s.Helper()
+	// The certificate is of the operator's own making.
+	asks := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer asks.CloseIdleConnections()
+	status := ""
+	s.await("the operator's metrics", func(ctx context.Context) (bool, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+metricsAddress+"/metrics", nil)
+		s.must(err)
+		if token != "" {
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
+		answer, err := asks.Do(request)
+		if err != nil {
+			return false, nil // it does not listen yet
+		}
+		status = answer.Status
+		return true, answer.Body.Close()
+	})
+	if status == "200 OK" {
+		return nil
+	}
+	return stopped("%s", status)
 }
 
 func (s *Scene) reader() client.WithWatch {

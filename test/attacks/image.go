@@ -33,7 +33,7 @@ const secret = "root:$6$hash"
 
 // imageAttacks are those of what an image, or the registry that it comes from, says.
 func imageAttacks() []Attack {
-	return append([]Attack{
+	return []Attack{
 		{Who: Image, What: "have a file of the node delivered by a link among its firmware", Why: "it is not the image's",
 			Answer: Check("image-links"), Says: "nothing of the node", Try: exportsLink},
 		{Who: Image, What: "put a link to a file of the node into a carrier's output", Why: "the agent is root, and would follow it",
@@ -52,7 +52,7 @@ func imageAttacks() []Attack {
 			Answer: Check("delivered-names"), Says: "not a clean relative path", Try: parses("../../etc/cron.d/evil")},
 		{Who: Image, What: "write outside of the folder into which a build unpacks it", Why: "a build would overwrite its own tools",
 			Answer: Check("layer-names"), Says: "leads upwards", Try: func(s *Scene) error { return s.unpacks("../escaped") }},
-	}, registryAttacks()...)
+	}
 }
 
 func (s *Scene) file(name, content string) string {
