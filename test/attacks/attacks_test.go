@@ -219,13 +219,44 @@ func TestRowsAreWhole(t *testing.T) {
 	}
 }
 
-// TestChecksStand: each text that a check's break replaces is there, exactly once. BREAKS=all,
-// which would notice as well, takes too long to run for each change.
+// TestChecksStand: each text that a check's break replaces is there, exactly once, and Drover
+// compiles without the check. BREAKS=all, which would notice as well, takes too long to run for
+// each change.
 func TestChecksStand(t *testing.T) {
+	all := overlay{Replace: map[string]string{}}
+	build := []string{"build", "-overlay", filepath.Join(t.TempDir(), "overlay.json")}
 	for name, c := range checks {
-		if _, err := c.overlay(root, t.TempDir()); err != nil {
+		file, err := c.overlay(root, t.TempDir())
+		if err != nil {
 			t.Errorf("BREAK=%s: %v", name, err)
+			continue
 		}
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var one overlay
+		if err := json.Unmarshal(content, &one); err != nil {
+			t.Fatal(err)
+		}
+		for original, instead := range one.Replace {
+			if all.Replace[original] != "" {
+				t.Errorf("%s is changed by two checks, so that they cannot be compiled together", original)
+			}
+			all.Replace[original] = instead
+		}
+		build = append(build, root+"/"+c.Package)
+	}
+	content, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(build[2], content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", build...)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("Drover does not compile without its checks: %v\n%s", err, output)
 	}
 }
 

@@ -69,14 +69,14 @@ var checks = map[string]check{
 		{File: "nofollow.go", Old: "opened, err := f.Stat()", New: "opened := seen"},
 	}},
 	"delivered-content": {Package: "internal/agent/store", Edits: []edit{
-		{File: "import.go", Old: "if sum != e.SHA256 {", New: "if false {"},
+		{File: "import.go", Old: "if sum != e.SHA256 {", New: "if sum != sum {"},
 	}},
 	"delivered-names": {Package: "internal/agent/manifest", Edits: []edit{
 		{File: "manifest.go", Old: "case name == \".\" || !fs.ValidPath(name) || path.Clean(name) != name:",
 			New: "case false && fs.ValidPath(path.Clean(name)):"},
 	}},
 	"layer-names": {Package: "internal/build/repack", Edits: []edit{
-		{File: "view.go", Old: `if part == ".." {`, New: "if false {"},
+		{File: "view.go", Old: `if part == ".." {`, New: `if part == part+"/" {`},
 		{File: "view.go", Old: `return strings.TrimPrefix(path.Clean("/"+name), "/"), nil`, New: "return path.Clean(name), nil"},
 		{File: "unpack.go", Old: "u.root.OpenFile(name, ", New: `os.OpenFile(u.root.Name()+"/"+name, `},
 		{File: "unpack.go", Old: "info, err := u.root.Lstat(name)", New: "info, err := os.FileInfo(nil), error(fs.ErrNotExist)"},
@@ -84,6 +84,9 @@ var checks = map[string]check{
 		{File: "unpack.go", Old: "u.root.Chtimes(name, ", New: `os.Chtimes(u.root.Name()+"/"+name, `},
 	}},
 }
+
+// overlay is the file that `go build -overlay` reads: other files for those of the sources.
+type overlay struct{ Replace map[string]string }
 
 // overlay writes, into dir, what `go build -overlay` needs to compile Drover without the check, and
 // returns that file's path. root is Drover's folder.
@@ -104,7 +107,7 @@ func (c check) overlay(root, dir string) (string, error) {
 		}
 		contents[e.File] = bytes.Replace(content, []byte(e.Old), []byte(e.New), 1)
 	}
-	list, err := json.Marshal(map[string]any{"Replace": replaced})
+	list, err := json.Marshal(overlay{Replace: replaced})
 	if err != nil {
 		return "", fmt.Errorf("write the overlay: %w", err)
 	}
