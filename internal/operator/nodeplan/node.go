@@ -101,7 +101,9 @@ type Failure struct {
 	Problem reasons.Problem
 	// Carrier that ended; "": none was created.
 	Carrier types.UID
-	At      time.Time
+	// Over: none was created, and then one was. The problem is no longer told.
+	Over bool
+	At   time.Time
 	// Rest is how long the delivery rests, and Until is when that ends.
 	Rest  time.Duration
 	Until time.Time

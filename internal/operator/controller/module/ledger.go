@@ -64,13 +64,20 @@ func (l *ledger) read(key types.NamespacedName) account {
 	return account{}
 }
 
-// create notes a carrier that this process created on a node.
+// create notes a carrier that this process created on a node. What refused one before is history:
+// what the node waits for now, the carrier tells.
 func (l *ledger) create(key types.NamespacedName, node string, uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.at(key)
 	a.carriers[uid] = nodeplan.Sight{Created: true, Since: l.clock.Now()}
 	delete(a.slots.granted, node)
+	for at, f := range a.failures {
+		if at.Node == node && f.Carrier == "" {
+			f.Over = true
+			a.failures[at] = f
+		}
+	}
 }
 
 // memory is what is known of a Module's deliveries, for one pass.
@@ -162,7 +169,9 @@ func (l *ledger) problems(key types.NamespacedName) map[string]reasons.Problem {
 	all := map[string]reasons.Problem{}
 	maps.Copy(all, l.recalled[key])
 	for at, f := range l.read(key).failures {
-		all[at.Node] = f.Problem
+		if !f.Over {
+			all[at.Node] = f.Problem
+		}
 	}
 	return all
 }

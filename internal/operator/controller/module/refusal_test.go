@@ -129,6 +129,33 @@ func TestARefusedCarrierIsReportedAndRests(t *testing.T) {
 	w.quiet(m) // it is told once
 }
 
+// TestARefusalIsHistoryOnceThereIsACarrier: an API server that was just started knows no policy's
+// parameters for some seconds, and refuses. What the node waits for afterwards is another thing.
+func TestARefusalIsHistoryOnceThereIsACarrier(t *testing.T) {
+	w := newWorld(t)
+	node, m := w.node("a"), w.module("nic")
+	refuses := true
+	w.use(interceptor.NewClient(w.operator, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			if refuses {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "x", errors.New("failed to configure policy"))
+			}
+			return c.Create(ctx, object, options...)
+		},
+	}))
+	w.pass(m)
+	if p := w.problems(m)[node.Name]; p.Reason != v1beta1.ReasonDeliveryRefused {
+		t.Fatalf("problem %+v", p)
+	}
+	refuses = false
+	w.later(time.Minute)
+	w.pass(m)
+	if len(w.carriers(m)) != 1 || len(w.problems(m)) != 0 {
+		t.Errorf("%d carriers, problems %+v", len(w.carriers(m)), w.problems(m))
+	}
+	w.quiet(m)
+}
+
 // TestACarrierFailsOnce, however often the API server refuses to delete it.
 func TestACarrierFailsOnce(t *testing.T) {
 	w := newWorld(t)
