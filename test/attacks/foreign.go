@@ -132,14 +132,14 @@ func foreignAgentAttacks() []Attack {
 				return s.judged(texts...)
 			}},
 		{Who: Agent, What: "forge a line of what `drover` prints, by a line break", Why: steersPeople, Answer: Check("foreign-lines"),
-			Says: "is no line", Try: func(s *Scene) error {
+			Says: "is not a line", Try: func(s *Scene) error {
 				_, printed := s.reports(told + "\n" + forged + "\r\n" + forged)
 				for line := range strings.Lines(strings.Join(printed, "\n")) {
 					if strings.HasPrefix(line, forged) {
 						return nil
 					}
 				}
-				return stopped("what was forged is no line of %q", printed)
+				return stopped("the forged text is not a line of %q", printed)
 			}},
 	}
 }

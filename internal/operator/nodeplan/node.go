@@ -101,7 +101,7 @@ type Failure struct {
 	Problem reasons.Problem
 	// Carrier that ended; "": none was created.
 	Carrier types.UID
-	// Over: none was created, and then one was. The problem is no longer told.
+	// Over: no carrier was created then, but one was since, which has problems of its own to report.
 	Over bool
 	At   time.Time
 	// Rest is how long the delivery rests, and Until is when that ends.
