@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/drover-project/drover/internal/testkit/devcluster"
@@ -45,7 +46,7 @@ func Run(ctx context.Context, detector Detector, arguments []string, follow func
 	}
 	// `make verify` vets everything. Debuggers' tables are half of what the linker writes; stack
 	// traces need none.
-	args := []string{"test", "-json", "-vet=off", "-ldflags=-s -w"}
+	args := []string{"test", "-json", "-vet=off", "-ldflags=-s -w", "-p", strconv.Itoa(packagesAtOnce())}
 	env := append(os.Environ(), "KUBEBUILDER_ASSETS="+assets)
 	if detector == Race {
 		args, env = append(args, "-race"), append(env, "CGO_ENABLED=1")
@@ -64,6 +65,10 @@ func Run(ctx context.Context, detector Detector, arguments []string, follow func
 	}
 	return errors.Join(follow(stdout), cmd.Wait())
 }
+
+// packagesAtOnce is how many packages are compiled and tested beside one another: one more than
+// Go's default, since tests of a cluster wait for a third of their time.
+func packagesAtOnce() int { return runtime.GOMAXPROCS(0) + 1 }
 
 // RaceDetectorWorks is true where Go can link it.
 func RaceDetectorWorks() bool {
