@@ -172,8 +172,12 @@ func (f *elfFile) slice(offset, size uint64) ([]byte, bool) {
 	return f.data[offset : offset+size], true
 }
 
+// maxBuildID bounds a build ID, in bytes. Linkers write 8, 16 or 20; by hand, one can have any
+// length. It stands in status and journal, twice as long.
+const maxBuildID = 64
+
 // ParseBuildID reads the GNU build ID of an ELF note section, whose bytes the kernel shows as
-// /sys/module/<name>/notes/.note.gnu.build-id.
+// /sys/module/<name>/notes/.note.gnu.build-id. It has at most 64 bytes.
 func ParseBuildID(note []byte, order binary.ByteOrder) ([]byte, error) {
 	const typeBuildID = 3
 	for len(note) >= 12 {
@@ -185,6 +189,9 @@ func ParseBuildID(note []byte, order binary.ByteOrder) ([]byte, error) {
 			return nil, fmt.Errorf("%w: ELF note cut short", ErrMalformed)
 		}
 		if kind == typeBuildID && string(body[:nameSize]) == "GNU\x00" {
+			if descSize > maxBuildID {
+				return nil, fmt.Errorf("%w: a build ID of %d bytes, and at most %d are read", ErrMalformed, descSize, maxBuildID)
+			}
 			return body[nameEnd : nameEnd+descSize], nil
 		}
 		note = body[min(descEnd, uint64(len(body))):]

@@ -3,6 +3,8 @@
 package kmod_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/drover-project/drover/internal/shared/kmod"
@@ -47,5 +49,19 @@ func TestSynthBuildID(t *testing.T) {
 	}
 	if len(signed.Bytes()) <= len(base.Bytes()) {
 		t.Error("no signature is appended")
+	}
+}
+
+// TestBuildIDIsBounded: a build ID ends in status and journal.
+func TestBuildIDIsBounded(t *testing.T) {
+	for length, taken := range map[int]bool{8: true, 20: true, 64: true, 65: false, 1 << 20: false} {
+		id := strings.Repeat("ab", length)
+		info, err := kmod.Read(synth.Module{Name: "a", Vermagic: vermagic, BuildID: id}.Bytes())
+		switch {
+		case taken && (err != nil || info.BuildID != id):
+			t.Errorf("%d bytes: %v", length, err)
+		case !taken && !errors.Is(err, kmod.ErrMalformed):
+			t.Errorf("%d bytes are taken: %v", length, err)
+		}
 	}
 }
