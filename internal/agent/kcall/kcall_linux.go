@@ -29,11 +29,11 @@ func load(l Load) Answer {
 	if file == nil {
 		return Answer{Message: "the module's file was not handed over"}
 	}
-	kind, err := compression(file)
+	kind, kernels, err := compression(file)
 	if err != nil {
 		return Answer{Message: err.Error()}
 	}
-	if kind != "" && kind == l.KernelDecompresses {
+	if kernels && kind == l.KernelDecompresses {
 		err := unix.FinitModule(int(file.Fd()), commandLine(l.Params), unix.MODULE_INIT_COMPRESSED_FILE)
 		if !errors.Is(err, unix.EOPNOTSUPP) {
 			return answerOf(err)
@@ -62,19 +62,30 @@ func answerOf(err error) Answer {
 	return Answer{Message: err.Error()}
 }
 
-// compression names the file's compression by its first bytes; empty for a plain ELF file.
-func compression(file *os.File) (string, error) {
-	head := make([]byte, 6)
+// compression names the file's compression by its first bytes; empty for a plain ELF file. kernels
+// is true if a kernel that knows the compression can unpack this file.
+func compression(file *os.File) (kind string, kernels bool, err error) {
+	head := make([]byte, 14)
 	n, err := file.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return "", fmt.Errorf("read the module's file: %w", err)
+		return "", false, fmt.Errorf("read the module's file: %w", err)
 	}
 	for kind, magic := range compressed {
 		if bytes.HasPrefix(head[:n], magic) {
-			return kind, nil
+			return kind, kind != "xz" || kernelsXZ(head[:n]), nil
 		}
 	}
-	return "", nil
+	return "", false, nil
+}
+
+// kernelsXZ is true for what `xz --check=crc32` writes. Kernels know no other checksum, and xz's
+// own default is CRC64; of filters before LZMA2, they know those of their own architecture, or none.
+// Such files end in EINVAL, as a wrong parameter does. head is the stream's header, whose eighth byte
+// names the check, and the first two bytes of the first block's, of which the second counts filters.
+// Documentation/staging/xz.rst of the kernel, and the file format of xz.
+func kernelsXZ(head []byte) bool {
+	const crc32, moreFilters = 1, 3
+	return len(head) >= 14 && head[7] <= crc32 && head[13]&moreFilters == 0
 }
 
 // decompress gives the kernel a plain file in memory, with any appended signature.

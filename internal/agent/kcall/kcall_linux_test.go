@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kcall
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/ulikunitz/xz"
+)
+
+func packed(t *testing.T, check byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := xz.WriterConfig{CheckSum: check}.NewWriter(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte("\x7fELF")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// TestWhatTheKernelUnpacks: its xz knows CRC32 alone, and no filters before LZMA2.
+func TestWhatTheKernelUnpacks(t *testing.T) {
+	filtered := packed(t, xz.CRC32)
+	filtered[13] |= 1 // `xz --x86`
+	cases := map[string]struct {
+		given   []byte
+		kind    string
+		kernels bool
+	}{
+		"plain":                   {given: []byte("\x7fELF\x02\x01\x01")},
+		"empty":                   {given: nil},
+		"gzip":                    {given: []byte("\x1f\x8b\x08"), kind: "gzip", kernels: true},
+		"zstd":                    {given: []byte("\x28\xb5\x2f\xfd\x24"), kind: "zstd", kernels: true},
+		"xz --check=crc32":        {given: packed(t, xz.CRC32), kind: "xz", kernels: true},
+		"xz":                      {given: packed(t, xz.CRC64), kind: "xz"},
+		"xz --check=sha256":       {given: packed(t, xz.SHA256), kind: "xz"},
+		"xz --check=crc32 --x86":  {given: filtered, kind: "xz"},
+		"xz, cut after its magic": {given: []byte("\xfd7zXZ\x00"), kind: "xz"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "m.ko")
+			if err := os.WriteFile(path, tc.given, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			file, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			if kind, kernels, err := compression(file); err != nil || kind != tc.kind || kernels != tc.kernels {
+				t.Errorf("%q, by the kernel: %v, %v", kind, kernels, err)
+			}
+		})
+	}
+}
