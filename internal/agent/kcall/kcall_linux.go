@@ -79,10 +79,10 @@ func compression(file *os.File) (kind string, kernels bool, err error) {
 }
 
 // kernelsXZ is true for what `xz --check=crc32` writes. Kernels know no other checksum, and xz's
-// own default is CRC64; of filters before LZMA2, they know those of their own architecture, or none.
-// Such files end in EINVAL, as a wrong parameter does. head is the stream's header, whose eighth byte
-// names the check, and the first two bytes of the first block's, of which the second counts filters.
-// Documentation/staging/xz.rst of the kernel, and the file format of xz.
+// own default is CRC64; of filters before LZMA2, they know those of their own architecture, or
+// none. Such files end in EINVAL, as a wrong parameter does. head is the stream's header, whose
+// eighth byte names the check, and the first two bytes of the first block's, of which the second
+// counts filters. Documentation/staging/xz.rst of the kernel, and the file format of xz.
 func kernelsXZ(head []byte) bool {
 	const crc32, moreFilters = 1, 3
 	return len(head) >= 14 && head[7] <= crc32 && head[13]&moreFilters == 0

@@ -56,7 +56,7 @@ func TestWhatTheKernelUnpacks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer file.Close()
+			t.Cleanup(func() { _ = file.Close() })
 			if kind, kernels, err := compression(file); err != nil || kind != tc.kind || kernels != tc.kernels {
 				t.Errorf("%q, by the kernel: %v, %v", kind, kernels, err)
 			}
