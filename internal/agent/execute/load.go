@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -188,9 +189,14 @@ func (e *Executor) verify(ctx context.Context, f observe.Facts, l *journal.Load,
 	return e.complete(f, l, seen)
 }
 
-// observed is what the status says of a module in the kernel.
+// observed is what the status says of a module in the kernel. Who reads the status need not be root
+// on the node.
 func observed(m host.Module) v1beta1.ObservedModule {
-	return v1beta1.ObservedModule{BuildID: m.BuildID, SrcVersion: m.SrcVersion, Taint: m.Taint, Parameters: m.Parameters}
+	public := maps.Clone(m.Parameters)
+	for _, name := range m.Private {
+		delete(public, name)
+	}
+	return v1beta1.ObservedModule{BuildID: m.BuildID, SrcVersion: m.SrcVersion, Taint: m.Taint, Parameters: public}
 }
 
 // complete ends a load that is verified.

@@ -75,7 +75,7 @@ type Dump struct {
 type LoadRequest struct {
 	Name   string
 	File   fs.File  // the module's file, compressed or not; the caller closes it
-	Params []string // key=value pairs, in order
+	Params []string // key=value pairs, in order; those of the kernel's command line come before them
 	For    string   // who asks (namespace/name of the Module); only for journals
 }
 
@@ -105,6 +105,7 @@ type Module struct {
 	Holders    []string          // the modules that use this one, sorted
 	Taint      string            // letters, for example "OE"
 	Parameters map[string]string // that the kernel lets be read
+	Private    []string          // names of those Parameters that only root may read, sorted
 }
 
 // CallError is the kernel's refusal of one call.

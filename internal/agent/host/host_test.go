@@ -59,6 +59,10 @@ func TestReadModule(t *testing.T) {
 	write(t, root, "gadget/holders/rider", "")
 	write(t, root, "gadget/parameters/size", "31\n")
 	write(t, root, "gadget/parameters/text", "a b\n")
+	write(t, root, "gadget/parameters/key", "secret\n")
+	if err := os.Chmod(filepath.Join(root, "gadget/parameters/key"), 0o400); err != nil {
+		t.Fatal(err)
+	}
 	write(t, root, "gadget/notes/.note.gnu.build-id", note(3, "GNU\x00", []byte{0xca, 0xfe, 1, 2}))
 	write(t, root, "builtin/parameters/x", "1\n")
 
@@ -68,7 +72,7 @@ func TestReadModule(t *testing.T) {
 	}
 	want := Module{
 		Name: "gadget", State: StateLive, BuildID: "cafe0102", RefCount: 2, Holders: []string{"rider"}, Taint: "OE",
-		Parameters: map[string]string{"size": "31", "text": "a b"},
+		Parameters: map[string]string{"size": "31", "text": "a b", "key": "secret"}, Private: []string{"key"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -206,14 +206,13 @@ func (p *Prober) read(name string) (string, error) {
 }
 
 func readAttribute(name string) (string, error) {
-	const everybody = 0o004
 	info, err := os.Stat(name)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("cannot be read: %w", err)
 	case !info.Mode().IsRegular():
 		return "", errors.New("is not a file")
-	case info.Mode().Perm()&everybody == 0:
+	case !everyoneReads(info):
 		return "", errors.New("is not read: not everybody may read it")
 	}
 	file, err := os.Open(name)

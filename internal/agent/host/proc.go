@@ -67,7 +67,12 @@ func readModule(root, name string) (Module, bool, error) {
 		}
 	}
 	for _, p := range names(filepath.Join(dir, "parameters")) {
-		value, err := os.ReadFile(filepath.Join(dir, "parameters", p))
+		file := filepath.Join(dir, "parameters", p)
+		info, err := os.Stat(file)
+		if err != nil {
+			continue // it vanished
+		}
+		value, err := os.ReadFile(file)
 		if err != nil {
 			continue // write-only, or it vanished
 		}
@@ -75,9 +80,16 @@ func readModule(root, name string) (Module, bool, error) {
 			m.Parameters = map[string]string{}
 		}
 		m.Parameters[p] = clip(strings.TrimSuffix(string(value), "\n"))
+		if !everyoneReads(info) {
+			m.Private = append(m.Private, p)
+		}
 	}
 	return m, true, nil
 }
+
+// everyoneReads is true for a file that any process on the node may read. What another file says is
+// told nowhere else either.
+func everyoneReads(file os.FileInfo) bool { return file.Mode().Perm()&0o004 != 0 }
 
 // clip bounds what goes into a status.
 func clip(value string) string { return words.Fit(value, 256) }

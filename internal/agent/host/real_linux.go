@@ -189,8 +189,9 @@ func (r *Real) Load(_ context.Context, req LoadRequest) error {
 		return fmt.Errorf("host: load %s: %w", req.Name, err)
 	}
 	compression, _ := r.read("sys/module/compression") // without it, the kernel cannot, and kcall does
+	line, _ := r.read("proc/cmdline")                  // without it, there are no parameters on it
 	return r.call("finit_module", req.Name, kcall.Request{Load: &kcall.Load{
-		Name: req.Name, Params: req.Params, KernelDecompresses: compression,
+		Name: req.Name, Params: append(cmdlineParams(line, req.Name), req.Params...), KernelDecompresses: compression,
 	}}, file)
 }
 

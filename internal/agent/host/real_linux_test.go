@@ -3,11 +3,14 @@
 package host
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,6 +36,16 @@ func TestMain(m *testing.M) {
 			if _, err := os.Stat(os.Getenv("TEST_HANG")); err == nil {
 				break
 			}
+		}
+		fmt.Println(`{}`)
+	case "record":
+		request, err := io.ReadAll(os.Stdin)
+		if err == nil {
+			err = os.WriteFile(os.Getenv("TEST_RECORD"), request, 0o600)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
 		}
 		fmt.Println(`{}`)
 	case "lack":
@@ -142,6 +155,35 @@ func TestRealCallIsRefused(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Call != call || !strings.HasPrefix(refused.Errno, "E") {
 			t.Errorf("%s: %v", call, err)
 		}
+	}
+}
+
+// TestParametersOfTheCommandLine: they are passed before those of the Module, which count more.
+func TestParametersOfTheCommandLine(t *testing.T) {
+	record := filepath.Join(t.TempDir(), "request")
+	t.Setenv("TEST_KCALL", "record")
+	t.Setenv("TEST_RECORD", record)
+	h := realHost(t, time.Minute)
+	write(t, h.root, "proc/cmdline", "ro other.a=1 nic-card.size=3 nic_card.text=\"a b\"\n")
+	write(t, h.root, "nic.ko", "\x7fELF")
+	file, err := os.Open(filepath.Join(h.root, "nic.ko"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	if err := h.Load(t.Context(), LoadRequest{Name: "nic_card", File: file, Params: []string{"size=4"}}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked kcall.Request
+	if err := json.Unmarshal(text, &asked); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"size=3", `text="a b"`, "size=4"}; asked.Load == nil || !slices.Equal(asked.Load.Params, want) {
+		t.Errorf("%s, want %q", text, want)
 	}
 }
 
