@@ -66,7 +66,7 @@ func TestReadModule(t *testing.T) {
 	write(t, root, "gadget/notes/.note.gnu.build-id", note(3, "GNU\x00", []byte{0xca, 0xfe, 1, 2}))
 	write(t, root, "builtin/parameters/x", "1\n")
 
-	got, ok, err := readModule(root, "gadget")
+	got, ok, err := readModule(root, "gadget", new(Prober).within)
 	if err != nil || !ok {
 		t.Fatalf("ok %v, err %v", ok, err)
 	}
@@ -78,7 +78,7 @@ func TestReadModule(t *testing.T) {
 		t.Error(diff)
 	}
 	for _, name := range []string{"builtin", "absent"} {
-		if _, ok, err := readModule(root, name); ok || err != nil {
+		if _, ok, err := readModule(root, name, new(Prober).within); ok || err != nil {
 			t.Errorf("%s: ok %v, err %v", name, ok, err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestBuildIDOfOddNotes(t *testing.T) {
 		root := t.TempDir()
 		write(t, root, "gadget/initstate", "live\n")
 		write(t, root, "gadget/notes/.note.gnu.build-id", given)
-		if got, ok, err := readModule(root, "gadget"); got.BuildID != "" || !ok || err != nil {
+		if got, ok, err := readModule(root, "gadget", new(Prober).within); got.BuildID != "" || !ok || err != nil {
 			t.Errorf("%s: %q, %v, %v", name, got.BuildID, ok, err)
 		}
 	}

@@ -172,9 +172,14 @@ func (p *Prober) attribute(pattern, value string) (bool, string) {
 	return false, found
 }
 
-// read does not wait for a driver that hangs.
-func (p *Prober) read(name string) (string, error) {
-	silent := fmt.Errorf("its driver does not answer within %s", attributeDeadline)
+func (p *Prober) read(name string) (string, error) { return p.within(name, readAttribute) }
+
+// errSilent is the error of a file whose driver hangs.
+var errSilent = fmt.Errorf("its driver does not answer within %s", attributeDeadline)
+
+// within reads a file below /sys by read, which may never return: to read is to call the driver. As
+// long as one read of the file hangs, no other is begun.
+func (p *Prober) within(name string, read func(name string) (string, error)) (string, error) {
 	p.mu.Lock()
 	if p.stuck == nil {
 		p.stuck = map[string]bool{}
@@ -183,7 +188,7 @@ func (p *Prober) read(name string) (string, error) {
 	p.stuck[name] = true
 	p.mu.Unlock()
 	if stuck {
-		return "", silent
+		return "", errSilent
 	}
 	type answer struct {
 		text string
@@ -191,7 +196,7 @@ func (p *Prober) read(name string) (string, error) {
 	}
 	done := make(chan answer, 1)
 	go func() {
-		text, err := readAttribute(name)
+		text, err := read(name)
 		p.mu.Lock()
 		delete(p.stuck, name)
 		p.mu.Unlock()
@@ -201,7 +206,7 @@ func (p *Prober) read(name string) (string, error) {
 	case a := <-done:
 		return a.text, a.err
 	case <-time.After(attributeDeadline):
-		return "", silent
+		return "", errSilent
 	}
 }
 

@@ -37,7 +37,7 @@ func parseModules(data string) map[string]State {
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) }
 
 // readModule reads a module's facts from /sys/module/<name>, whose files differ between kernels.
-func readModule(root, name string) (Module, bool, error) {
+func readModule(root, name string, within reader) (Module, bool, error) {
 	dir := filepath.Join(root, name)
 	state, err := os.ReadFile(filepath.Join(dir, "initstate"))
 	if gone(err) {
@@ -72,19 +72,30 @@ func readModule(root, name string) (Module, bool, error) {
 		if err != nil {
 			continue // it vanished
 		}
-		value, err := os.ReadFile(file)
+		value, err := within(file, readParameter)
+		if errors.Is(err, errSilent) {
+			break // a module's parameters have one lock: the others would not be answered either
+		}
 		if err != nil {
 			continue // write-only, or it vanished
 		}
 		if m.Parameters == nil {
 			m.Parameters = map[string]string{}
 		}
-		m.Parameters[p] = clip(strings.TrimSuffix(string(value), "\n"))
+		m.Parameters[p] = clip(value)
 		if !everyoneReads(info) {
 			m.Private = append(m.Private, p)
 		}
 	}
 	return m, true, nil
+}
+
+// reader reads a file by read, and gives it up with errSilent, as [Prober]'s within does.
+type reader func(file string, read func(string) (string, error)) (string, error)
+
+func readParameter(file string) (string, error) {
+	value, err := os.ReadFile(file)
+	return strings.TrimSuffix(string(value), "\n"), err
 }
 
 // everyoneReads is true for a file that any process on the node may read. What another file says is

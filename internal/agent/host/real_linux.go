@@ -88,7 +88,7 @@ func (r *Real) Modules() (map[string]State, error) {
 
 // Module implements Host.
 func (r *Real) Module(name string) (Module, bool, error) {
-	return readModule(filepath.Join(r.root, "sys/module"), kmod.NormalizeName(name))
+	return readModule(filepath.Join(r.root, "sys/module"), kmod.NormalizeName(name), r.prober.within)
 }
 
 // BuiltIn implements Host. modules.builtin names all built-in modules. Without it, /sys/module has
