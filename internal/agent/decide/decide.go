@@ -339,8 +339,7 @@ func isLive(f observe.Facts, build string) bool {
 func rolledBack(f observe.Facts) *orders.Attempt {
 	failed, ok := f.Journal.RolledBack[f.Key]
 	w := f.Journal.Worked[f.Key]
-	over := !failed.Until.IsZero() && !f.Now.Before(failed.Until)
-	if !ok || over || f.Previous || failed.Hash != orders.Hash(f.Order) || w == nil || !w.LoadedBy(f.Loaded) ||
+	if !ok || failed.Over(f.Now) || f.Previous || failed.Hash != orders.Hash(f.Order) || w == nil || !w.LoadedBy(f.Loaded) ||
 		!f.Loaded.Complete || !f.MainLive() {
 		return nil
 	}

@@ -72,6 +72,12 @@ type RolledBack struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
+// Over tells whether the pause is. A clock that went back after the roll-back, by more than any
+// pause lasts, would make it years; it is over then.
+func (r RolledBack) Over(now time.Time) bool {
+	return !r.Until.IsZero() && (!now.Before(r.Until) || r.Until.Sub(now) > rolledBackMax)
+}
+
 // RollBack remembers that an order failed where a previous one can be brought back.
 func (j *Journal) RollBack(k orders.Key, hash string, a orders.Attempt, now time.Time) {
 	was, next := j.RolledBack[k], RolledBack{Hash: hash, Reason: a.Reason, Message: a.Message, Times: 1}
