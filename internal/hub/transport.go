@@ -42,8 +42,8 @@ var ErrAbsent = errors.New("is not installed")
 // ErrBeginning says that a transport has not looked at its clusters yet. That it has is an event.
 var ErrBeginning = errors.New("has not looked at its clusters yet")
 
-// ErrTaken says that a cluster has a Module of this name that is not ours.
-var ErrTaken = errors.New("a Module of this name exists that is not this hub's, or came by another transport: delete it, or rename the " +
+// ErrTaken says that a cluster has a Module or a ManifestWork of this name that is not ours.
+var ErrTaken = errors.New("one of this name exists that is not this hub's, or came by another transport: delete it, or rename the " +
 	"ManagedClusterModule")
 
 // Transport brings Modules to clusters and reports what becomes of them. It has no own state.

@@ -241,6 +241,8 @@ func (t *Transport) Send(ctx context.Context, cluster string, m *v1beta1.Module)
 	switch {
 	case client.IgnoreNotFound(getErr) != nil:
 		return fmt.Errorf("get ManifestWork: %w", getErr)
+	case getErr == nil && have.Labels[hub.NameLabel] != m.Name:
+		return fmt.Errorf("ManifestWork %s/%s: %w", cluster, m.Name, hub.ErrTaken)
 	case getErr == nil && t.settled(have, revision):
 		return nil
 	}

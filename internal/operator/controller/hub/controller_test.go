@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "open-cluster-management.io/api/cluster/v1"
+	workv1 "open-cluster-management.io/api/work/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -108,6 +109,33 @@ func TestADeselectedClusterLosesItsModule(t *testing.T) {
 	}
 	if m.Status.NumberDesired != 1 {
 		t.Errorf("%d clusters", m.Status.NumberDesired)
+	}
+}
+
+// TestAWorkOfSomebodyElseStays: a ManifestWork that only has the name is neither written nor
+// deleted, and the ManagedClusterModule says so.
+func TestAWorkOfSomebodyElseStays(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.cluster("a", kernel), w.cluster("b", kernel)
+	theirs := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: a, Name: w.name, Annotations: map[string]string{"by": "others"}}}
+	w.must(w.admin.Create(t.Context(), theirs))
+	m := w.module()
+	w.pass(m)
+	w.make()
+	w.fails(m) // and is tried again
+	if got := w.work(a); got == nil || got.ResourceVersion != theirs.ResourceVersion {
+		t.Errorf("it is written: %+v", got)
+	}
+	if w.work(b) == nil {
+		t.Error("another cluster gets nothing")
+	}
+	w.ready(m, metav1.ConditionFalse, v1beta1.ReasonDeliveryRefused, "cluster "+a+": ManifestWork "+a+"/"+w.name+": one of this name exists")
+
+	w.must(w.admin.Delete(t.Context(), m))
+	w.pass(m)
+	w.pass(m)
+	if got := w.work(a); got == nil || got.DeletionTimestamp != nil {
+		t.Error("it is deleted")
 	}
 }
 
