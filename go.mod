@@ -2,6 +2,10 @@ module github.com/drover-project/drover
 
 go 1.26.0
 
+// Go listens by MPTCP where the kernel has it. SELinux labels the sockets that such a listener accepts as the kernel's own on some
+// kernels (Debian 6.1) and resets them: probes fail.
+godebug multipathtcp=0
+
 require (
 	github.com/cavaliergopher/cpio v1.0.1
 	github.com/cavaliergopher/rpm v1.3.0

@@ -82,9 +82,10 @@ var ofLoads = []Alert{
 		Name: "DroverNotTrusted", Severity: SeverityWarning, For: usual,
 		Reasons: []string{
 			v1beta1.ReasonSignatureRejected, v1beta1.ReasonLockedDown, v1beta1.ReasonLoadPin, v1beta1.ReasonModulesDisabled,
+			v1beta1.ReasonSELinux,
 		},
 		Summary: "Kernels load no module that they do not trust",
-		Text:    "Secure Boot, lockdown, LoadPin or kernel.modules_disabled keeps the module out of these kernels",
+		Text:    "Secure Boot, lockdown, LoadPin, SELinux or kernel.modules_disabled keeps the module out of these kernels",
 		Next:    "sign the module with a key that the nodes trust",
 	},
 	{

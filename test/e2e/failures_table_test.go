@@ -162,6 +162,9 @@ func loadFailures() map[string]failure {
 			breaks: faulty("load-eperm", "log", `LoadPin: kernel-module denied obj="/e2e.ko" pid=1 cmdline="drover-kcall"`),
 			state:  v1beta1.AttemptFailed, kernel: "kernel-module denied",
 		},
+		v1beta1.ReasonSELinux: {
+			breaks: faulty("load-eacces", "log", "SELinux is enforcing"), state: v1beta1.AttemptFailed, kernel: "SELinux is enforcing",
+		},
 		v1beta1.ReasonLoadFailed: {
 			breaks: faulty("load-eio", "log", "e2e: firmware handshake failed"), state: v1beta1.AttemptFailed, kernel: "firmware handshake failed",
 		},

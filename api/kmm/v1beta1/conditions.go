@@ -61,6 +61,7 @@ const (
 	ReasonSignatureRejected      = "SignatureRejected"
 	ReasonLockedDown             = "LockedDown"
 	ReasonLoadPin                = "LoadPin"
+	ReasonSELinux                = "SELinux"
 	ReasonMissingFirmware        = "MissingFirmware"
 	ReasonModulesDisabled        = "ModulesDisabled"
 	ReasonInvalidParameter       = "InvalidParameter"

@@ -47,7 +47,8 @@ func New(o Options) (*Real, error) {
 	r.prober = &Prober{Root: filepath.Join(o.Root, "proc/1/root"), Sys: filepath.Join(o.Root, "sys")}
 	r.caller = &kcall.Caller{Command: o.Command, Children: kcall.Children{Deadline: o.Deadline, Returned: r.hints.tell}}
 	r.modprobe = &modprobe.Runner{
-		Stage:    modprobe.Stage{Temp: modprobe.Temp, Kmod: o.Kmod, HostModules: r.modulesDir(), Release: r.release},
+		Stage: modprobe.Stage{Temp: modprobe.Temp, Kmod: o.Kmod, HostModules: r.modulesDir(), Release: r.release,
+			Packing: packing(r.read)},
 		Children: kcall.Children{Deadline: o.Deadline, Returned: r.hints.tell},
 	}
 	return r, nil
@@ -192,6 +193,7 @@ func (r *Real) Load(_ context.Context, req LoadRequest) error {
 	line, _ := r.read("proc/cmdline")                  // without it, there are no parameters on it
 	return r.call("finit_module", req.Name, kcall.Request{Load: &kcall.Load{
 		Name: req.Name, Params: append(cmdlineParams(line, req.Name), req.Params...), KernelDecompresses: compression,
+		ByLabel: loadsByLabel(r.read),
 	}}, file)
 }
 
@@ -257,6 +259,7 @@ func (r *Real) refusal(call, module, errno, before string) error {
 	if errno == "EPERM" && r.modulesDisabled() {
 		lines = append([]string{"kernel.modules_disabled is 1"}, lines...)
 	}
+	lines = append(seLinuxSays(r.read, errno), lines...)
 	return &CallError{Call: call, Module: module, Errno: errno, Log: lines}
 }
 

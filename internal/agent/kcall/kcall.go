@@ -30,13 +30,15 @@ type Request struct {
 	Unload string `json:"unload,omitempty"` // the name of the module to remove; exactly one of the two is set
 }
 
-// Load is finit_module(2) on the inherited file.
+// Load is finit_module(2) on the inherited file, or on a copy in memory.
 type Load struct {
 	Name   string   `json:"name"`             // for messages; the kernel takes it from the file
 	Params []string `json:"params,omitempty"` // key=value, in order
 	// KernelDecompresses is the content of /sys/module/compression ("gzip", "xz" or "zstd"); empty on
 	// kernels that decompress nothing.
 	KernelDecompresses string `json:"kernelDecompresses,omitempty"`
+	// ByLabel says that the kernel decides by the file's SELinux label: it is given a copy in memory.
+	ByLabel bool `json:"byLabel,omitempty"`
 }
 
 // Answer is what became of it.

@@ -33,19 +33,71 @@ func load(l Load) Answer {
 	if err != nil {
 		return Answer{Message: err.Error()}
 	}
-	if kernels && kind == l.KernelDecompresses {
-		err := unix.FinitModule(int(file.Fd()), commandLine(l.Params), unix.MODULE_INIT_COMPRESSED_FILE)
-		if !errors.Is(err, unix.EOPNOTSUPP) {
+	params := commandLine(l.Params)
+	byKernel := kernels && kind == l.KernelDecompresses
+	if l.ByLabel {
+		return loadUnderSELinux(file, l.Name, params, kind != "", byKernel)
+	}
+	if byKernel {
+		if err := insert(file, params, unix.MODULE_INIT_COMPRESSED_FILE); !errors.Is(err, unix.EOPNOTSUPP) {
 			return answerOf(err)
 		}
 	}
-	if kind != "" {
-		if file, err = decompress(file, l.Name); err != nil {
-			return Answer{Message: err.Error()}
+	if kind == "" {
+		return answerOf(insert(file, params, 0))
+	}
+	content, err := unpacked(file)
+	if err == nil {
+		file, err = inMemory(content, l.Name)
+	}
+	if err != nil {
+		return Answer{Message: err.Error()}
+	}
+	return answerOf(insert(file, params, 0))
+}
+
+// loadUnderSELinux tries what policies allow. They decide finit_module(2) by the file's label: on
+// RHEL and Fedora, a file in memory that spc_t has made is one to load from, and nothing below
+// /var/lib is; on Debian only what is labelled as /lib/modules is. init_module(2) they decide by the
+// process alone, and allow it; but IMA may refuse it, for it wants to see the file.
+func loadUnderSELinux(file *os.File, name, params string, compressed, byKernel bool) Answer {
+	content, err := unpacked(file)
+	if err != nil {
+		return Answer{Message: err.Error()}
+	}
+	ways := []func() error{
+		func() error {
+			copied, err := inMemory(content, name)
+			if err != nil {
+				return err
+			}
+			return insert(copied, params, 0)
+		},
+		func() error { return unix.InitModule(content, params) },
+	}
+	switch {
+	case byKernel:
+		ways = append(ways, func() error { return insert(file, params, unix.MODULE_INIT_COMPRESSED_FILE) })
+	case !compressed:
+		ways = append(ways, func() error { return insert(file, params, 0) })
+	}
+	return answerOf(firstAllowed(ways))
+}
+
+// firstAllowed goes on to the next way after EACCES, which is how a security module denies one. The
+// module's own code has not run then, unless its init says EACCES: that one runs again.
+func firstAllowed(ways []func() error) (err error) {
+	for _, way := range ways {
+		if err = way(); !errors.Is(err, unix.EACCES) {
+			return err
 		}
 	}
-	defer runtime.KeepAlive(file) // else it may be closed as garbage before the kernel has its descriptor
-	return answerOf(unix.FinitModule(int(file.Fd()), commandLine(l.Params), 0))
+	return err
+}
+
+func insert(file *os.File, params string, flags int) error {
+	defer runtime.KeepAlive(file)                          // else it may be closed as garbage before the kernel has its descriptor
+	return unix.FinitModule(int(file.Fd()), params, flags) //nolint:wrapcheck // for answerOf
 }
 
 func unload(name string) Answer {
@@ -88,35 +140,40 @@ func kernelsXZ(head []byte) bool {
 	return len(head) >= 14 && head[7] <= crc32 && head[13]&moreFilters == 0
 }
 
-// decompress gives the kernel a plain file in memory, with any appended signature.
-func decompress(file *os.File, name string) (*os.File, error) {
-	packed, err := io.ReadAll(io.NewSectionReader(file, 0, kmod.MaxSize))
+// unpacked is a module's ELF file, with any appended signature.
+func unpacked(file *os.File) ([]byte, error) {
+	content, err := io.ReadAll(io.NewSectionReader(file, 0, kmod.MaxSize))
 	if err != nil {
 		return nil, fmt.Errorf("read the module's file: %w", err)
 	}
-	plain, err := kmod.Decompress(packed)
-	if err != nil {
-		return nil, err
+	return kmod.Decompress(content) //nolint:wrapcheck // it says what it is
+}
+
+// inMemory is a file in memory with this content.
+func inMemory(content []byte, name string) (*os.File, error) {
+	// Where vm.memfd_noexec is 2, the kernel makes no other file in memory; before 6.3, not this one.
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) {
+		fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	}
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("memory for the decompressed module: %w", err)
+		return nil, fmt.Errorf("memory for the module: %w", err)
 	}
 	memory := os.NewFile(uintptr(fd), name)
-	if _, err := memory.Write(plain); err != nil {
-		return nil, fmt.Errorf("memory for the decompressed module: %w", err)
+	if _, err := memory.Write(content); err != nil {
+		return nil, fmt.Errorf("memory for the module: %w", err)
 	}
 	return readOnly(memory)
 }
 
-// readOnly reopens a file in memory: finit_module refuses a file that somebody may write.
+// readOnly reopens a file in memory: finit_module refuses a file that may still be written to.
 func readOnly(memory *os.File) (*os.File, error) {
 	again, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", memory.Fd()))
 	if err != nil {
-		return nil, fmt.Errorf("open the decompressed module: %w", err)
+		return nil, fmt.Errorf("open the module's copy in memory: %w", err)
 	}
 	if err := memory.Close(); err != nil {
-		return nil, fmt.Errorf("close the decompressed module: %w", err)
+		return nil, fmt.Errorf("close the module's copy in memory: %w", err)
 	}
 	return again, nil
 }

@@ -4,11 +4,15 @@ package kcall
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/ulikunitz/xz"
+	"golang.org/x/sys/unix"
 )
 
 func packed(t *testing.T, check byte) []byte {
@@ -61,5 +65,52 @@ func TestWhatTheKernelUnpacks(t *testing.T) {
 				t.Errorf("%q, by the kernel: %v, %v", kind, kernels, err)
 			}
 		})
+	}
+}
+
+// TestFirstAllowed: what a security module denies is tried in another way, and no other error is.
+func TestFirstAllowed(t *testing.T) {
+	const denied, refused, found = unix.EACCES, unix.EPERM, unix.EEXIST
+	cases := map[string]struct {
+		answers []error
+		want    error
+		asked   int
+	}{
+		"allowed at once":        {[]error{nil, denied}, nil, 1},
+		"from memory":            {[]error{denied, nil, denied}, nil, 2},
+		"the file alone":         {[]error{denied, denied, nil}, nil, 3},
+		"in none":                {[]error{denied, denied, denied}, denied, 3},
+		"another error ends it":  {[]error{denied, found, nil}, found, 2},
+		"locked down":            {[]error{refused, nil, nil}, refused, 1},
+		"no copy, by SELinux":    {[]error{fmt.Errorf("copy: %w", denied), nil}, nil, 2},
+		"no memory for the copy": {[]error{fmt.Errorf("copy: %w", unix.ENOMEM), nil}, unix.ENOMEM, 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			ways := make([]func() error, len(tc.answers))
+			for i, answer := range tc.answers {
+				ways[i] = func() error { asked++; return answer }
+			}
+			if err := firstAllowed(ways); !errors.Is(err, tc.want) || asked != tc.asked {
+				t.Errorf("after %d ways: %v", asked, err)
+			}
+		})
+	}
+}
+
+// TestInMemory: the kernel takes a file only if no descriptor may write to it.
+func TestInMemory(t *testing.T) {
+	file, err := inMemory([]byte("\x7fELF"), "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	content, err := io.ReadAll(file)
+	if err != nil || string(content) != "\x7fELF" {
+		t.Errorf("%q, %v", content, err)
+	}
+	if _, err := file.Write([]byte("x")); !errors.Is(err, unix.EBADF) {
+		t.Errorf("it can be written to: %v", err)
 	}
 }

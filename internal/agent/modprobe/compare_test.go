@@ -5,6 +5,8 @@
 package modprobe
 
 import (
+	"bytes"
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -15,6 +17,7 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/ulikunitz/xz"
 
 	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
@@ -119,8 +122,9 @@ func TestLayoutLoadsWhatTheAgentLoads(t *testing.T) {
 		"one of the host's own, by name": {image: modules("extra/", core), names: []string{"extra"}, then: []string{"extra"}},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
+		checkLayout := func(t *testing.T, packing string) {
 			s := stage(t, program, host)
+			s.Packing = packing
 			c := Content{Dir: "/opt", Image: tc.image, Modules: tc.names, LoadOrder: tc.order}
 			if err := s.Prepare(c); err != nil {
 				t.Fatal(err)
@@ -137,7 +141,9 @@ func TestLayoutLoadsWhatTheAgentLoads(t *testing.T) {
 			if left, err := os.ReadDir(filepath.Join(s.Temp, "opt", "lib")); err != nil || len(left) > 0 {
 				t.Errorf("left: %v, error %v", left, err)
 			}
-		})
+		}
+		t.Run(name, func(t *testing.T) { checkLayout(t, "") })
+		t.Run(name+", packed", func(t *testing.T) { checkLayout(t, "zstd") })
 	}
 }
 
@@ -164,13 +170,66 @@ func TestIndexedImage(t *testing.T) {
 	if text := string(indexed["modules.dep"].Data); !strings.Contains(text, "extra/core.ko: host/kernel/base.ko") {
 		t.Fatalf("the index does not lead to the host's modules: %s", text)
 	}
-	c := Content{Dir: "/opt", Image: indexed}
-	if err := s.Prepare(c); err != nil {
+	c := Content{Dir: "/opt", Image: indexed, Modules: []string{"core"}}
+	for _, packing := range []string{"", "zstd"} {
+		s.Packing = packing
+		if err := s.Prepare(c); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"base", "core"}, loads(t, s, c, "core")); diff != "" {
+			t.Errorf("packing %q (-want +got):\n%s", packing, diff)
+		}
+	}
+}
+
+// TestPackedModules: each module is packed, also one that was packed in another way; kmod reads the
+// same module from it.
+func TestPackedModules(t *testing.T) {
+	program := kmodProgram(t)
+	for packing, suffix := range Packings {
+		t.Run(packing, func(t *testing.T) {
+			s := stage(t, program, modules("kernel/"))
+			s.Packing = packing
+			image := modules("extra/", synth.Module{Name: "plain"}, synth.Module{Name: "packed"})
+			was := image["extra/packed.ko"].Data
+			image["extra/packed.ko.xz"] = &fstest.MapFile{Data: packXZ(t, was), Mode: 0o644}
+			delete(image, "extra/packed.ko")
+			if err := s.Prepare(Content{Dir: "/opt", Image: image}); err != nil {
+				t.Fatal(err)
+			}
+			dir := filepath.Join(s.Root("/opt"), "lib/modules", release, "extra")
+			entries, err := os.ReadDir(dir)
+			if err != nil || len(entries) != 2 || entries[0].Name() != "packed.ko"+suffix || entries[1].Name() != "plain.ko"+suffix {
+				t.Fatalf("%v, %v", entries, err)
+			}
+			content, err := os.ReadFile(filepath.Join(dir, "packed.ko"+suffix))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if plain, err := kmod.Decompress(content); err != nil || !bytes.Equal(plain, was) {
+				t.Errorf("another module: %v", err)
+			}
+			info := exec.Command(program)
+			info.Args = []string{"modinfo", "-F", "name", filepath.Join(dir, "packed.ko"+suffix)}
+			if said, err := info.CombinedOutput(); err != nil || strings.TrimSpace(string(said)) != "packed" {
+				t.Errorf("kmod: %s, %v", said, err)
+			}
+		})
+	}
+}
+
+func packXZ(t *testing.T, content []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := xz.NewWriter(&out)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"base", "core"}, loads(t, s, c, "core")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	_, err = w.Write(content)
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
 	}
+	return out.Bytes()
 }
 
 // TestStraysAreWhatModprobeReads: the real program loads a tenant's file by each of these command

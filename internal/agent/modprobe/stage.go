@@ -16,6 +16,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
+
 	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
@@ -33,6 +36,10 @@ type Stage struct {
 	Kmod        string
 	HostModules string // the host's lib/modules/<Release>
 	Release     string
+	// Packing lays out modules in one of Packings. modprobe unpacks what the kernel does not, and hands
+	// it over by init_module(2), which SELinux allows where it denies finit_module(2) on the laid-out
+	// files. Empty: as they are.
+	Packing string
 }
 
 // Content is what to lay out.
@@ -79,7 +86,11 @@ func (s Stage) Remove(dir string) error {
 
 func (s Stage) prepare(c Content) error {
 	target := filepath.Join(s.Root(c.Dir), "lib", "modules", s.Release)
-	if err := copyTree(target, c.Image); err != nil {
+	copyOne := copyFile
+	if s.Packing != "" {
+		copyOne = s.packFile
+	}
+	if err := copyTree(target, c.Image, copyOne); err != nil {
 		return err
 	}
 	if len(c.LoadOrder) > 0 {
@@ -88,10 +99,10 @@ func (s Stage) prepare(c Content) error {
 		}
 	}
 	_, err := fs.Stat(c.Image, index)
-	if err == nil {
+	if err == nil && s.Packing == "" { // else it names other files
 		return link(s.HostModules, filepath.Join(target, hostDir)) // deliveries carry no links, and it may need this one
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("look for the image's index: %w", err)
 	}
 	if err := s.addHosts(target, c); err != nil {
@@ -172,7 +183,7 @@ func (s Stage) depmod(root string) error {
 	return nil
 }
 
-func copyTree(target string, image fs.FS) error {
+func copyTree(target string, image fs.FS, copyOne func(string, fs.FS, string) error) error {
 	err := fs.WalkDir(image, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -180,7 +191,7 @@ func copyTree(target string, image fs.FS) error {
 		case entry.IsDir():
 			return os.MkdirAll(filepath.Join(target, name), 0o755)
 		}
-		return copyFile(target, image, name)
+		return copyOne(target, image, name)
 	})
 	if err != nil {
 		return fmt.Errorf("copy the image's modules: %w", err)
@@ -195,6 +206,44 @@ func copyFile(target string, from fs.FS, name string) error {
 	}
 	defer func() { _ = file.Close() }() // only read from
 	return writeFile(filepath.Join(target, name), file)
+}
+
+// Packings are what Debian's kmod unpacks, with the suffix of each; it knows no gzip.
+var Packings = map[string]string{"zstd": ".zst", "xz": ".xz"}
+
+func newPacker(packing string, out io.Writer) (io.WriteCloser, error) {
+	switch packing {
+	case "zstd":
+		return zstd.NewWriter(out, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	case "xz":
+		return xz.NewWriter(out)
+	}
+	return nil, fmt.Errorf("no packing %q", packing)
+}
+
+// packFile copies a module packed, however it was before, and anything else as it is.
+func (s Stage) packFile(target string, from fs.FS, name string) error {
+	if _, ok := kmod.ModuleName(name); !ok {
+		return copyFile(target, from, name)
+	}
+	content, err := fs.ReadFile(from, name)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	if content, err = kmod.Decompress(content); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	var packed bytes.Buffer
+	packer, err := newPacker(s.Packing, &packed)
+	if err != nil {
+		return fmt.Errorf("pack %s: %w", name, err)
+	}
+	_, err = packer.Write(content)
+	if err := errors.Join(err, packer.Close()); err != nil {
+		return fmt.Errorf("pack %s: %w", name, err)
+	}
+	plain := name[:strings.LastIndex(name, ".ko")+len(".ko")]
+	return writeFile(filepath.Join(target, plain+Packings[s.Packing]), &packed)
 }
 
 func writeFile(name string, content io.Reader) error {

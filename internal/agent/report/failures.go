@@ -47,6 +47,9 @@ var (
 	parameter = why{v1beta1.ReasonInvalidParameter, "a parameter is unknown or has an invalid value"}
 	signature = why{v1beta1.ReasonSignatureRejected, "its signature is missing, or its key is in no keyring of this kernel"}
 
+	forbidden = why{v1beta1.ReasonSELinux, "SELinux denies it to every process while its boolean secure_mode_insmod is on " +
+		"(setsebool -P secure_mode_insmod off)"}
+
 	ofSymbols = []string{"unknown symbol", "disagrees about version"}
 )
 
@@ -69,11 +72,17 @@ var causes = map[string][]struct {
 	"EPERM": {
 		{[]string{"modules_disabled", "modules are disabled"},
 			why{v1beta1.ReasonModulesDisabled, "kernel.modules_disabled is 1 until the next boot"}},
+		{[]string{strings.ToLower(host.SELinuxForbids)}, forbidden},
 		{[]string{"loadpin: "}, why{v1beta1.ReasonLoadPin, "the kernel loads modules only from the file system that LoadPin has pinned; " +
 			"boot the node without LoadPin's enforcement"}},
 		{[]string{"lockdown: "},
 			why{v1beta1.ReasonLockedDown, "the kernel is locked down and loads only what is signed by a key that it trusts"}},
 		{nil, why{v1beta1.ReasonSignatureRejected, "the kernel is locked down, or the agent lacks the privilege to load modules"}},
+	},
+	"EACCES": {
+		{[]string{strings.ToLower(host.SELinuxEnforces)}, why{v1beta1.ReasonSELinux, "SELinux denies it to the agent; its audit log on the " +
+			"node (ausearch -m avc -c drover-kcall) names the rule that is missing"}},
+		{nil, why{v1beta1.ReasonLoadFailed, "a security module of the kernel denies it, such as IMA's appraisal; see the node's audit log"}},
 	},
 	"EINVAL": {{ofSymbols, symbol}, {[]string{"parameter"}, parameter}},
 	"ERANGE": {{nil, parameter}},
@@ -142,7 +151,10 @@ func UnloadFailed(err error, m host.Module, by Usage) *orders.Attempt {
 	case errors.Is(err, host.ErrTimeout):
 		a.Reason = v1beta1.ReasonTimeout
 	case errors.As(err, &call):
-		if call.Errno == "EPERM" {
+		switch {
+		case call.Errno == "EPERM" && slices.Contains(call.Log, host.SELinuxForbids):
+			a.Reason, a.Message = forbidden.reason, "The kernel refuses to unload (EPERM): "+forbidden.text+"."
+		case call.Errno == "EPERM":
 			a.Message = "The kernel refuses to unload (EPERM): modules are disabled, or the agent lacks the privilege."
 		}
 		return withLog(a, call.Log)

@@ -29,7 +29,10 @@ func TestLoadReasons(t *testing.T) {
 			v1beta1.ReasonLoadPin},
 		"firmware": {host.CallError{Errno: "ENOENT", Log: []string{"m 0000:01:00.0: Direct firmware load for m.bin failed " +
 			"with error -2"}}, v1beta1.ReasonMissingFirmware},
-		"disabled": {host.CallError{Errno: "EPERM", Log: []string{"kernel.modules_disabled is 1"}}, v1beta1.ReasonModulesDisabled},
+		"denied by SELinux":      {host.CallError{Errno: "EACCES", Log: []string{host.SELinuxEnforces}}, v1beta1.ReasonSELinux},
+		"forbidden by SELinux":   {host.CallError{Errno: "EPERM", Log: []string{host.SELinuxForbids}}, v1beta1.ReasonSELinux},
+		"denied by another, IMA": {host.CallError{Errno: "EACCES"}, v1beta1.ReasonLoadFailed},
+		"disabled":               {host.CallError{Errno: "EPERM", Log: []string{"kernel.modules_disabled is 1"}}, v1beta1.ReasonModulesDisabled},
 		"parameter": {host.CallError{Errno: "EINVAL", Log: []string{"m: `x' invalid for parameter `n'"}},
 			v1beta1.ReasonInvalidParameter},
 		"init says no":    {host.CallError{Errno: "EINVAL"}, v1beta1.ReasonLoadFailed},

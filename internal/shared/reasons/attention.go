@@ -111,6 +111,12 @@ var attention = []Reason{
 		Next:    "boot the node without LoadPin (`loadpin.enforce=0`), or ship the module in the node's own image",
 	},
 	{
+		Name: v1beta1.ReasonSELinux, Class: ClassAttention, Step: StepTrusted,
+		Meaning: "SELinux denies it to the agent, by its policy or by its boolean `secure_mode_insmod`",
+		Next: "on the node, look at `ausearch -m avc -c drover-kcall`, and allow the agent's type (`spc_t`) what is denied; or " +
+			"`setsebool -P secure_mode_insmod off`",
+	},
+	{
 		Name: v1beta1.ReasonMissingFirmware, Class: ClassFinal, Step: StepChecks,
 		Meaning: "the module asked for a firmware file that the node does not have",
 		Next:    "put the file into the image and set `modprobe.firmwarePath`, or install it on the node",
