@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -250,6 +251,9 @@ func (o *Options) validate() error {
 func (o *Options) Module(recorder kube.Recorder, g *gate.Gate, numbers *metrics.Board) module.Options {
 	m := o.Orders
 	m.Recorder, m.Gate, m.Metrics, m.Images = recorder, g, numbers, o.Makes()
+	if name, err := os.Hostname(); err == nil { // else drains know no pod to spare
+		m.Self = types.NamespacedName{Namespace: o.Namespace, Name: name}
+	}
 	return m
 }
 

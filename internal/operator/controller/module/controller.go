@@ -95,6 +95,9 @@ type Options struct {
 	DRA bool
 	// Taints keep pods off devices in change; nil where the API server serves no DeviceTaintRules.
 	Taints DeviceTaints
+	// Self is the operator's own pod, by its host name. No drain evicts it: nothing would be left that
+	// ends the drain, on a cluster of one node for good.
+	Self types.NamespacedName
 	// Clock is for back-off; nil is the time of day.
 	Clock clock.PassiveClock
 }

@@ -12,18 +12,24 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/controller/module"
+	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/testkit/env"
 )
 
 // app runs a pod on a node; owner is the kind of its controller or empty.
 func (w *world) app(node *corev1.Node, name, owner string) *corev1.Pod {
 	w.Helper()
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: map[string]string{"app": name}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name,
+			Labels: map[string]string{"app": strings.TrimRight(name[:min(len(name), 63)], "-")}},
 		Spec: corev1.PodSpec{
 			NodeName: node.Name, AutomountServiceAccountToken: ptr.To(false), TerminationGracePeriodSeconds: ptr.To(int64(0)),
 			Containers: []corev1.Container{{Name: "main", Image: "example.com/app:1"}},
@@ -145,6 +151,44 @@ func TestNodeIsDrainedBeforeItsTurn(t *testing.T) {
 			w.reap()
 			w.pass(m)
 			w.quiet(m)
+		})
+	}
+}
+
+// TestADrainSparesTheOperator: its own pod stays, and the node changes beside it; another pod of
+// that name goes.
+func TestADrainSparesTheOperator(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pod, host string
+		other     bool // the operator runs in another namespace
+		spared    bool
+	}{
+		"itself":                         {pod: "drover-operator-1", host: "drover-operator-1", spared: true},
+		"its name is cut":                {pod: strings.Repeat("o", 62) + "-xyz", host: strings.Repeat("o", 62), spared: true},
+		"another replica":                {pod: "drover-operator-2", host: "drover-operator-1"},
+		"a namesake, elsewhere":          {pod: "drover-operator-1", host: "drover-operator-1", other: true},
+		"the operator runs in no pod":    {pod: "drover-operator-1", host: "laptop"},
+		"the operator knows no host":     {pod: "drover-operator-1"},
+		"its host's name begins like it": {pod: "drover-operator-1", host: "drover-operator"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			self := types.NamespacedName{Namespace: w.namespace, Name: tc.host}
+			if tc.other {
+				self.Namespace = "drover-system"
+			}
+			w.control = module.New(w.operator, w.operator, module.Options{AgentImage: env.AgentImage, DeliveryMode: delivery.ModeAuto,
+				Clock: w.clock, Recorder: kube.NewRecorder(w.events), Gate: &w.gate, Self: self})
+			node, m := w.upgrade(v1beta1.DrainNode)
+			pod := w.app(node, tc.pod, "ReplicaSet")
+			w.pass(m)
+			w.pass(m)
+			if w.gone(pod) == tc.spared {
+				t.Errorf("evicted: %t", !tc.spared)
+			}
+			if got := w.ordered(node, m).Config.ContainerImage; got != "registry.example/nic:2" {
+				t.Errorf("ordered: %s", got)
+			}
 		})
 	}
 }

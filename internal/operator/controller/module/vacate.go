@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,7 +85,7 @@ func (c *Controller) prepare(ctx context.Context, key types.NamespacedName, v *v
 			v.Refused = fmt.Sprintf("list the pods of node %s: %v", node, err)
 			return ctx.Err()
 		}
-		v.Vacancy = d.Vacancy(slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !d.InTheWay(node, &pod) }))
+		v.Vacancy = d.Vacancy(slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return c.itself(&pod) || !d.InTheWay(node, &pod) }))
 		if v.Spared && d.Empty {
 			return ctx.Err()
 		}
@@ -101,6 +102,16 @@ func (c *Controller) prepare(ctx context.Context, key types.NamespacedName, v *v
 		v.Kept = v.Kept || d.Empty && err != nil
 	}
 	return ctx.Err()
+}
+
+// longestHostname is where the kubelet cuts a pod's name to make its host name; dashes and dots at
+// the cut go, too.
+const longestHostname = 63
+
+// itself reports whether a pod is the one that this operator runs in.
+func (c *Controller) itself(pod *corev1.Pod) bool {
+	name := strings.TrimRight(pod.Name[:min(len(pod.Name), longestHostname)], "-.")
+	return c.options.Self.Name != "" && name == c.options.Self.Name && pod.Namespace == c.options.Self.Namespace
 }
 
 // evict asks for a pod's eviction and notes the answer. The next pass asks again.
