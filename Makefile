@@ -275,7 +275,7 @@ integration: ## Test the controllers and the device operators against the API se
 
 ##@ On real and hollow nodes
 .PHONY: e2e-kernel
-e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, node for drift, reboots and crashes, disk for power cuts, versions for older kubelets, dra, or operators; linux/amd64 with apt-get; root)
+e2e-kernel: ## Load real modules into a real kernel on a virtual node (GROUP=main, node for drift, reboots and crashes, disk for power cuts, selinux, versions for older kubelets, dra, or operators; linux/amd64 with apt-get; root)
 	@go run ./test/vm/e2e
 
 .PHONY: e2e-install

@@ -49,6 +49,9 @@ var all = []proof{
 	{group: "kernel", name: "versions", command: "e2e-kernel GROUP=versions", limit: 2 * time.Hour, counter: []counterproof{
 		{"e2e-kernel GROUP=release KUBERNETES=1.31 BREAK=mode", "FAILED withoutImageVolumes"},
 	}},
+	{group: "kernel", name: "selinux", command: "e2e-kernel GROUP=selinux", limit: time.Hour, counter: []counterproof{
+		{"e2e-kernel GROUP=selinux BREAK=file", "FAILED loaded"},
+	}},
 	{group: "kernel", name: "dra", command: "e2e-kernel GROUP=dra", limit: time.Hour},
 	{group: "kernel", name: "operators-vm", command: "e2e-kernel GROUP=operators", limit: time.Hour},
 	{group: "kernel", name: "install", command: "e2e-install", limit: time.Hour, counter: []counterproof{

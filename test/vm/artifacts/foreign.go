@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// aptConfig makes apt look at another architecture in folders of its own: the machine's package
-// lists stay as they are.
+// aptConfig makes apt look at another architecture, or other sources, in folders of its own: the
+// machine's package lists stay as they are.
 const aptConfig = `APT::Architecture "%[2]s";
 APT::Architectures { "%[2]s"; };
 Dir::State "%[1]s/state";
@@ -46,17 +46,10 @@ func fetchModules(ctx context.Context, dir, architecture, meta string) error {
 		return fmt.Errorf("make folders for apt: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(apt) }()
-	for _, folder := range []string{"state/lists/partial", "cache/archives/partial"} {
-		if err := os.MkdirAll(filepath.Join(apt, folder), 0o755); err != nil {
-			return fmt.Errorf("make folders for apt: %w", err)
-		}
+	p, err := newPackages(apt, architecture, "")
+	if err != nil {
+		return err
 	}
-	config := filepath.Join(apt, "apt.conf")
-	if err := errors.Join(os.WriteFile(filepath.Join(apt, "status"), nil, 0o644),
-		os.WriteFile(config, fmt.Appendf(nil, aptConfig, apt, architecture), 0o644)); err != nil {
-		return fmt.Errorf("set apt up: %w", err)
-	}
-	p := packages{env: []string{"APT_CONFIG=" + config}}
 	if err := p.update(ctx); err != nil {
 		return err
 	}
@@ -75,4 +68,26 @@ func fetchModules(ctx context.Context, dir, architecture, meta string) error {
 		return fmt.Errorf("index the modules: %w", err)
 	}
 	return nil
+}
+
+// newPackages are the package lists of an architecture, kept below dir. Without sources of their
+// own, they are of the machine's.
+func newPackages(dir, architecture, sources string) (packages, error) {
+	for _, folder := range []string{"state/lists/partial", "cache/archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
+			return packages{}, fmt.Errorf("make folders for apt: %w", err)
+		}
+	}
+	files := map[string]string{"status": "", "apt.conf": fmt.Sprintf(aptConfig, dir, architecture)}
+	if sources != "" {
+		files["sources.list"] = sources
+		files["apt.conf"] += fmt.Sprintf("Dir::Etc::sourcelist \"%s\";\nDir::Etc::sourceparts \"/dev/null\";\n",
+			filepath.Join(dir, "sources.list"))
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			return packages{}, fmt.Errorf("set apt up: %w", err)
+		}
+	}
+	return packages{env: []string{"APT_CONFIG=" + filepath.Join(dir, "apt.conf")}}, nil
 }

@@ -21,6 +21,7 @@
 //	dkms        the same with each of Debian's packages PKGS
 //	disk        cuts the power of a machine in the middle of loads, without a cluster
 //	release     a kubelet without image volumes: KUBERNETES=1.31 GROUP=release
+//	selinux     nodes that enforce SELinux: Debian's policy, and with container-selinux's two rules
 //	install     the Helm chart: installed, upgraded, uninstalled; run by make e2e-install
 //	versions    release, once for each such release of Kubernetes
 //
@@ -37,6 +38,7 @@
 //	privileges         item takes nothing away
 //	build              unsigned has the unsigned image pushed, too
 //	install            unload has the kernel module unloaded during the upgrade
+//	selinux            file has the agent load from its files, as where SELinux is off
 //	versions, release  mode asks for image volumes
 package main
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,8 +24,19 @@ import (
 // a panic restarts at once (which ends QEMU), nothing that only slows an
 // emulated processor down, and no test of the timer's interrupt, which a busy
 // host makes fail.
-const kernelArgs = "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off tsc=reliable clocksource=tsc no_timer_check nokaslr audit=0 " +
+const kernelArgs = "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off tsc=reliable clocksource=tsc no_timer_check nokaslr " +
 	"random.trust_cpu=on"
+
+// withAudit is for a node whose audit log matters: the kernel takes audit=0 for good.
+const withAudit, withoutAudit = "audit=1", "audit=0"
+
+func kernelArguments(more []string) string {
+	audit := withoutAudit
+	if slices.Contains(more, withAudit) {
+		audit = ""
+	}
+	return strings.Join(append([]string{kernelArgs, audit}, more...), " ")
+}
 
 // netID names the network device's back end for the monitor.
 const netID = "n0"
@@ -90,7 +102,7 @@ func arguments(config Config, kernel, initrd, disk string) []string {
 		"-accel", "tcg,thread=multi", "-cpu", processor, "-smp", strconv.Itoa(config.SMP), "-m", strconv.Itoa(config.MemMB),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", kernel, "-initrd", initrd,
-		"-append", strings.Join(append([]string{kernelArgs}, config.KernelArgs...), " "),
+		"-append", kernelArguments(config.KernelArgs),
 		"-drive", "file=" + escape(disk) + ",format=qcow2,if=virtio,cache=unsafe,discard=unmap",
 		"-netdev", "user,id=" + netID + ",ipv6=off,hostfwd=tcp:127.0.0.1:" + port + "-" + config.address() + ":" + port,
 		"-device", "virtio-net-pci,netdev=" + netID + ",romfile=",

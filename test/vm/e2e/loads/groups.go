@@ -8,6 +8,7 @@ package loads
 import (
 	"maps"
 
+	"github.com/drover-project/drover/test/vm/artifacts"
 	"github.com/drover-project/drover/test/vm/e2e/suite"
 )
 
@@ -35,6 +36,7 @@ func (s *Steps) releaseGroups() map[string][][]suite.Step {
 				s.loadWithoutImageVolumes),
 			suite.Show("loaded", "its Module is Ready, and takes it out of the kernel when it goes", s.goesAgain),
 		}},
+		"selinux": {s.seLinuxSteps(""), s.seLinuxSteps(artifacts.ContainerSELinux)},
 		"dra": {{
 			start,
 			suite.Show("published", "a Module with a DRA driver loads its module and publishes its devices", s.published),

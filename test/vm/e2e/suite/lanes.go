@@ -40,6 +40,7 @@ var machines = map[string]machine{
 	"operators": {memMB: 1536},
 	"install":   {maxSeconds: 1800, overall: time.Hour},
 	"hub":       {maxSeconds: 1800, overall: time.Hour},
+	"selinux":   {maxSeconds: 1800, overall: time.Hour},
 	"boot":      {builder: true},
 	"build":     {maxSeconds: 1800, overall: time.Hour, builder: true},
 	"dkms":      {memMB: 1536, maxSeconds: 3600, overall: 90 * time.Minute, builder: true},
@@ -99,7 +100,7 @@ func prepare(ctx context.Context, groups Groups, questions [][]string) (lanes []
 	all, known := groups(first)[Group()]
 	if !known {
 		return nil, fmt.Errorf("no group %q: GROUP is main, node, dra, operators, hub, agent, boot, privileges, build, dkms, disk, install, "+
-			"release or versions", Group())
+			"release, selinux or versions", Group())
 	}
 	if err := first.prepare(ctx); err != nil {
 		return nil, err
@@ -164,7 +165,8 @@ func report(lanes []lane, took time.Duration, failed error) error {
 		kernels, boots, notTested = append(kernels, l.kernels...), append(boots, l.Boots...), append(notTested, l.NotTested...)
 		tooHigh = append(tooHigh, l.TooHigh...)
 		for letter, proved := range l.Proved {
-			result[letter] = proved
+			elsewhere, too := result[letter].(bool)
+			result[letter] = proved && (elsewhere || !too)
 		}
 		for name, value := range l.Figures {
 			result[name] = value

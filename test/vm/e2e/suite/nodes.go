@@ -52,7 +52,7 @@ func (s *Suite) StartSeries(ctx context.Context, series, kernel artifacts.Series
 	labels := map[string]string{LoadsLabel: "true"}
 	maps.Copy(labels, s.NodeLabels)
 	n, err := node.Start(ctx, s.Images, node.Config{
-		Name: name, Index: index, Kernel: kernel, Dir: filepath.Join(s.Dir, name),
+		Name: name, Index: index, Kernel: kernel, KernelArgs: s.KernelArgs, Dir: filepath.Join(s.Dir, name),
 		Server: s.Cluster.Server, CA: ca, Token: s.Cluster.NodeTokens[name], RegistryPort: s.Registry.Port(),
 		Labels: labels, Files: s.GuestFiles, MemMB: machines[Group()].memMB, SMP: machines[Group()].smp,
 	})

@@ -85,6 +85,8 @@ type Suite struct {
 	Builder  *node.Native
 	// GuestFiles are put into nodes that start.
 	GuestFiles map[string]artifacts.File
+	// KernelArgs are more arguments of the kernels of nodes that start.
+	KernelArgs []string
 	// NodeLabels are those of nodes that start, beside LoadsLabel.
 	NodeLabels map[string]string
 	// Stops end what else was started.
@@ -265,7 +267,7 @@ func (s *Suite) explain() error {
 		}
 	}
 	for _, n := range s.Nodes {
-		output, _, err := n.Run(ctx, "dmesg | tail -n 25; tail -n 10 /var/log/kubelet.log")
+		output, _, err := n.Run(ctx, "dmesg | tail -n 25; dmesg | grep avc: | head -n 40; tail -n 10 /var/log/kubelet.log")
 		facts = append(facts, fmt.Errorf("\n$ dmesg on %s\n%s", n.Name(), output), err)
 	}
 	return errors.Join(facts...)

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package loads
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/drover-project/drover/test/vm/artifacts"
+	"github.com/drover-project/drover/test/vm/e2e/suite"
+)
+
+// breakFile is the value of BREAK that has the agent load from its files: its node tells nothing of
+// SELinux.
+const breakFile = "file"
+
+// seLinuxSteps are those of a node that enforces Debian's policy with more rules.
+func (s *Steps) seLinuxSteps(rules string) []suite.Step {
+	return []suite.Step{
+		suite.Show("", "control plane, registry, operator and a node that enforces SELinux", func(ctx context.Context) error {
+			if err := s.enforceFromStart(ctx, rules); err != nil {
+				return err
+			}
+			return s.Start(ctx)
+		}),
+		suite.Show("enforcing", "SELinux is enforced, for the agent as spc_t and for the operator as container_t", s.enforcing),
+		suite.Show("loaded", "a Module loads a module of ours with its parameters", s.LoadModule),
+		suite.Show("reloaded", "what somebody unloads by hand is loaded again", s.repair),
+		suite.Show("firmware", "a module finds the firmware that came with it, and takes it along when it goes", s.firmware),
+		suite.Show("inTree", "a module of the kernel's own makes room, with its user, and both come back", s.inTree),
+		suite.Show("modprobe", "kmod's modprobe loads and unloads with args, and with rawArgs", s.modprobe),
+		suite.Show("denials", "SELinux has denied nothing of what was needed", s.noDenials(rules)),
+		suite.Show("rebooted", "after a reboot it is loaded without registry, carrier and operator", s.rebootAlone),
+		suite.Show("initContainer", "the init container delivers, and the module goes", s.initContainer),
+		suite.Show("plugin", "the device plugin registers and an unprivileged pod reads the device", s.devicePlugin),
+		suite.Show("unloaded", "a deleted Module leaves the kernel, the labels and the API", s.moduleDeleted),
+		suite.Show("denials", "SELinux has denied nothing of what was needed", s.noDenials(rules)),
+	}
+}
+
+// enforceFromStart has the nodes that start enforce a policy.
+func (s *Steps) enforceFromStart(ctx context.Context, rules string) error {
+	policy, err := s.Cache.SELinux(ctx, rules)
+	if err != nil {
+		return err
+	}
+	s.KernelArgs = []string{"security=selinux", "selinux=1", "audit=1"}
+	s.Images, err = s.Cache.ChangedRoot(ctx, s.Images, filepath.Join(s.Dir, "selinux"), func(tree string) error {
+		if err := replaceInFile(filepath.Join(tree, "etc/containerd/config.toml"), "enable_selinux = false", "enable_selinux = true"); err != nil {
+			return err
+		}
+		if s.Breaks == breakFile {
+			if err := os.MkdirAll(filepath.Join(tree, "etc/selinux"), 0o755); err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(tree, "etc/selinux/filesystems"), []byte("nodev\tsysfs\n"), 0o644); err != nil {
+				return err
+			}
+		}
+		return policy.Label(ctx, tree)
+	})
+	return err
+}
+
+func replaceInFile(name, old, replacement string) error {
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	changed := strings.ReplaceAll(string(content), old, replacement)
+	if changed == string(content) {
+		return fmt.Errorf("%s has no %q", name, old)
+	}
+	return os.WriteFile(name, []byte(changed), 0o644)
+}
+
+func (s *Steps) enforcing(ctx context.Context) error {
+	const contexts = "cat /sys/fs/selinux/enforce; echo; for p in '[d]rover-agent run' '[d]rover-operator'; do " +
+		"tr -d '\\0' < /proc/$(ps -o pid,args | awk -v p=\"$p\" '$0 ~ p {print $1; exit}')/attr/current | cut -d: -f3; done"
+	return s.Expect(ctx, artifacts.Linux61, contexts, "1\nspc_t\ncontainer_t")
+}
+
+// asked is the kernel's line about a load from a copy in memory, which Debian's policy denies: the
+// agent finds out, and goes on.
+const asked = "{ module_load }"
+
+// noDenials looks for denials in the kernel's log. It has all of this boot: nothing reads the audit
+// log on the node. What the node's own programs are denied is permitted all the same, and not counted.
+func (s *Steps) noDenials(rules string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		lines, err := s.Console(ctx, "dmesg | grep 'avc:  denied' | grep -v permissive=1 || true")
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(lines) {
+			if rules == "" && strings.Contains(line, asked) && strings.Contains(line, "tclass=system") {
+				continue
+			}
+			return fmt.Errorf("SELinux denied: %s", lines)
+		}
+		return nil
+	}
+}
