@@ -170,9 +170,9 @@ func slimNode(object any) (any, error) {
 	return kept, nil
 }
 
-// slimPod keeps a pod's identity, its node, what its containers do and the names of its init
-// containers, which tell how a carrier delivers; the rest of what it runs is known from what it was
-// made for.
+// slimPod keeps a pod's identity, its node, what its containers do, the names of its init
+// containers, which tell how a carrier delivers, and a carrier's images, of which the agent's may be
+// outdated; the rest of what it runs is known from what it was made for.
 func slimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -199,6 +199,12 @@ func slimPod(object any) (any, error) {
 	}
 	for i := range pod.Spec.InitContainers {
 		kept.Spec.InitContainers = append(kept.Spec.InitContainers, corev1.Container{Name: shared(pod.Spec.InitContainers[i].Name)})
+	}
+	if _, carrier := pod.Labels[v1beta1.CarrierLabel]; carrier {
+		for i := range pod.Spec.Containers {
+			c := &pod.Spec.Containers[i]
+			kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Name: shared(c.Name), Image: shared(c.Image)})
+		}
 	}
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady || c.Type == corev1.PodScheduled {

@@ -5,6 +5,7 @@ package operator
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/build/pipeline"
+	"github.com/drover-project/drover/internal/shared/delivery"
 )
 
 func TestEnabled(t *testing.T) {
@@ -185,6 +187,51 @@ func TestTheCacheKeepsLittleOfAPod(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("kept (-want +got):\n%s", diff)
+	}
+}
+
+// TestRulesReadTheSameOfACachedCarrier: what rules ask of a carrier has the same answer after the
+// cache has taken out what it does not keep.
+func TestRulesReadTheSameOfACachedCarrier(t *testing.T) {
+	module := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: "drivers", Name: "m", UID: "u"}}
+	module.Spec.ImageRepoSecret = &corev1.LocalObjectReference{Name: "pull"}
+	waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "not found"}}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Unix(1, 0)}}
+	for name, mode := range map[string]delivery.Mode{"image volume": delivery.ModeImageVolume, "init container": delivery.ModeInitContainer} {
+		for state, status := range map[string]corev1.PodStatus{
+			"new":     {Phase: corev1.PodPending},
+			"waiting": {Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: "export", State: waiting}}},
+			"running": {Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "export", State: running}}},
+			"unschedulable": {Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+				{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}},
+			"evicted": {Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on resource: ephemeral-storage."},
+		} {
+			t.Run(name+", "+state, func(t *testing.T) {
+				carrier := delivery.Carrier(&delivery.Request{
+					Module: module, Config: &v1beta1.ModuleConfig{ContainerImage: "registry.example/nic:1"}, Image: "registry.example/nic:1",
+					ID: "id", Node: "n", Mode: mode, AgentImage: "registry.example/agent:1",
+				})
+				carrier.Status = status
+				cached, err := slimPod(carrier.DeepCopy())
+				if err != nil {
+					t.Fatal(err)
+				}
+				answers := func(pod *corev1.Pod) []any {
+					since, runs := delivery.RunningSince(pod)
+					return []any{
+						delivery.AgentImageOf(pod), delivery.ModeOf(pod), delivery.PullsAs(pod, module, "registry.example/nic:1"),
+						delivery.ProblemOf(pod), delivery.CannotStart(pod), delivery.Ended(pod), since, runs,
+						delivery.Stalled(pod, time.Hour), delivery.Running(pod),
+					}
+				}
+				if got := delivery.AgentImageOf(carrier); got != "registry.example/agent:1" {
+					t.Errorf("the carrier's agent: %q", got)
+				}
+				if diff := cmp.Diff(answers(carrier), answers(cached.(*corev1.Pod))); diff != "" {
+					t.Errorf("(-as it is +from the cache):\n%s", diff)
+				}
+			})
+		}
 	}
 }
 
