@@ -171,8 +171,8 @@ func slimNode(object any) (any, error) {
 }
 
 // slimPod keeps a pod's identity, its node, what its containers do, the names of its init
-// containers, which tell how a carrier delivers, and a carrier's images, of which the agent's may be
-// outdated; the rest of what it runs is known from what it was made for.
+// containers, which tell how a carrier delivers, and a carrier's images, of which the agent's may
+// be outdated; the rest of what it runs is known from what it was made for.
 func slimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {

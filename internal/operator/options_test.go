@@ -227,7 +227,11 @@ func TestRulesReadTheSameOfACachedCarrier(t *testing.T) {
 				if got := delivery.AgentImageOf(carrier); got != "registry.example/agent:1" {
 					t.Errorf("the carrier's agent: %q", got)
 				}
-				if diff := cmp.Diff(answers(carrier), answers(cached.(*corev1.Pod))); diff != "" {
+				kept, ok := cached.(*corev1.Pod)
+				if !ok {
+					t.Fatalf("kept: %T", cached)
+				}
+				if diff := cmp.Diff(answers(carrier), answers(kept)); diff != "" {
 					t.Errorf("(-as it is +from the cache):\n%s", diff)
 				}
 			})

@@ -17,7 +17,7 @@ const (
 type hostFile func(name string) (string, error)
 
 // loadsByLabel tells whether the kernel decides by a file's SELinux label whether a module may be
-// loaded from it. Where LoadPin is enforced, it decides by where the file lies, and no copy would do.
+// loaded from it. Where LoadPin is enforced, it decides by where the file lies: no copy would do.
 func loadsByLabel(read hostFile) bool {
 	pinned, err := read("proc/sys/kernel/loadpin/enforce")
 	return seLinux(read) && (err != nil || pinned == "0")

@@ -58,8 +58,8 @@ func load(l Load) Answer {
 
 // loadUnderSELinux tries what policies allow. They decide finit_module(2) by the file's label: on
 // RHEL and Fedora, a file in memory that spc_t has made is one to load from, and nothing below
-// /var/lib is; on Debian only what is labelled as /lib/modules is. init_module(2) they decide by the
-// process alone, and allow it; but IMA may refuse it, for it wants to see the file.
+// /var/lib is; on Debian only what is labelled as /lib/modules is. init_module(2) they decide by
+// the process alone, and allow it; but IMA may refuse it, for it wants to see the file.
 func loadUnderSELinux(file *os.File, name, params string, compressed, byKernel bool) Answer {
 	content, err := unpacked(file)
 	if err != nil {
@@ -146,7 +146,7 @@ func unpacked(file *os.File) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the module's file: %w", err)
 	}
-	return kmod.Decompress(content) //nolint:wrapcheck // it says what it is
+	return kmod.Decompress(content)
 }
 
 // inMemory is a file in memory with this content.

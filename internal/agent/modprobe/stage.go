@@ -36,9 +36,9 @@ type Stage struct {
 	Kmod        string
 	HostModules string // the host's lib/modules/<Release>
 	Release     string
-	// Packing lays out modules in one of Packings. modprobe unpacks what the kernel does not, and hands
-	// it over by init_module(2), which SELinux allows where it denies finit_module(2) on the laid-out
-	// files. Empty: as they are.
+	// Packing lays out modules in one of Packings. modprobe unpacks what the kernel does not, and
+	// hands it over by init_module(2), which SELinux allows where it denies finit_module(2) on the
+	// laid-out files. Empty: as they are.
 	Packing string
 }
 
@@ -211,14 +211,19 @@ func copyFile(target string, from fs.FS, name string) error {
 // Packings are what Debian's kmod unpacks, with the suffix of each; it knows no gzip.
 var Packings = map[string]string{"zstd": ".zst", "xz": ".xz"}
 
-func newPacker(packing string, out io.Writer) (io.WriteCloser, error) {
+func newPacker(packing string, out io.Writer) (packer io.WriteCloser, err error) {
 	switch packing {
 	case "zstd":
-		return zstd.NewWriter(out, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+		packer, err = zstd.NewWriter(out, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 	case "xz":
-		return xz.NewWriter(out)
+		packer, err = xz.NewWriter(out)
+	default:
+		err = errors.New("no such packing")
 	}
-	return nil, fmt.Errorf("no packing %q", packing)
+	if err != nil {
+		return nil, fmt.Errorf("pack by %q: %w", packing, err)
+	}
+	return packer, nil
 }
 
 // packFile copies a module packed, however it was before, and anything else as it is.

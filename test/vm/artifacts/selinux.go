@@ -32,9 +32,9 @@ const seLinuxStore = "default"
 // policyVersion is the newest that Linux 6.1 takes.
 const policyVersion = "policy-version = 33\n"
 
-// ours keeps the node's own programs out of it: its first process and the kubelet are not started as
-// a distribution does it, and stay what the kernel calls itself. What they and the container runtime
-// may do is not what is tried.
+// ours keeps the node's own programs out of it: its first process and the kubelet are not started
+// as a distribution does it, and stay what the kernel calls itself. What they and the container
+// runtime may do is not what is tried.
 const ours = "(typepermissive kernel_t)\n(typepermissive container_engine_t)\n"
 
 // ContainerSELinux allows what container-selinux does, which RHEL and Fedora have, and Debian's

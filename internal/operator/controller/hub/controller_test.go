@@ -122,7 +122,9 @@ func TestAWorkOfSomebodyElseStays(t *testing.T) {
 	m := w.module()
 	w.pass(m)
 	w.make()
-	w.fails(m) // and is tried again
+	if err := w.fails(m); err == nil { // and is tried again
+		t.Error("nothing tells of it")
+	}
 	if got := w.work(a); got == nil || got.ResourceVersion != theirs.ResourceVersion {
 		t.Errorf("it is written: %+v", got)
 	}

@@ -51,7 +51,8 @@ func (s *Steps) enforceFromStart(ctx context.Context, rules string) error {
 	}
 	s.KernelArgs = []string{"security=selinux", "selinux=1", "audit=1"}
 	s.Images, err = s.Cache.ChangedRoot(ctx, s.Images, filepath.Join(s.Dir, "selinux"), func(tree string) error {
-		if err := replaceInFile(filepath.Join(tree, "etc/containerd/config.toml"), "enable_selinux = false", "enable_selinux = true"); err != nil {
+		runtime := filepath.Join(tree, "etc/containerd/config.toml")
+		if err := replaceInFile(runtime, "enable_selinux = false", "enable_selinux = true"); err != nil {
 			return err
 		}
 		if s.Breaks == breakFile {
@@ -90,7 +91,8 @@ func (s *Steps) enforcing(ctx context.Context) error {
 const asked = "{ module_load }"
 
 // noDenials looks for denials in the kernel's log. It has all of this boot: nothing reads the audit
-// log on the node. What the node's own programs are denied is permitted all the same, and not counted.
+// log on the node. What the node's own programs are denied is permitted all the same, and not
+// counted.
 func (s *Steps) noDenials(rules string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		lines, err := s.Console(ctx, "dmesg | grep 'avc:  denied' | grep -v permissive=1 || true")

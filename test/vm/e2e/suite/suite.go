@@ -50,7 +50,7 @@ const (
 	// patience is how long one expectation may take on a busy machine.
 	patience = 3 * time.Minute
 	// brokenPatience is for what is broken on purpose.
-	brokenPatience = 30 * time.Second
+	brokenPatience = 90 * time.Second
 )
 
 // Suite is one run.
