@@ -87,17 +87,20 @@ func TestWhatTheAgentLacksIsNotTheBuildsFault(t *testing.T) {
 	}
 }
 
-// TestABuildThatNobodyCanNameIsRefused: the fuse cannot tell it from others. Its build ID is the
-// build's fault, and what worked before comes back.
-func TestABuildThatNobodyCanNameIsRefused(t *testing.T) {
+// TestABuildIDThatIsTooLongIsRefused: the fuse could not tell its build from others. It is the
+// image's fault; what works stays. The longest that is read is loaded.
+func TestABuildIDThatIsTooLongIsRefused(t *testing.T) {
 	r := newRig(t, fake.Options{})
 	if r.boot(r.host, order("gadget", r.deliver("d1", gadget))) {
 		t.Fatal("the node went down")
 	}
-	r.pass(order("gadget", r.deliver("d2", synth.Module{Name: "gadget", BuildID: strings.Repeat("ab", 100)})))
-	s := r.pass(order("gadget", &v1beta1.Delivery{ID: "d2", CarrierUID: uidOf("d2")}))
-	same(t, "attempt", "Failed RolledBack", attempt(s, "gadget"))
-	same(t, "live", "registry.example/gadget:1d1", loadedImage(s, "gadget"))
+	named := func(id string, bytes int) string {
+		r.pass(order("gadget", r.deliver(id, synth.Module{Name: "gadget", BuildID: strings.Repeat("ab", bytes)})))
+		s := r.pass(order("gadget", &v1beta1.Delivery{ID: id, CarrierUID: uidOf(id)}))
+		return attempt(s, "gadget") + "; " + loadedImage(s, "gadget")
+	}
+	same(t, "too long", "Failed ImageUnreadable; registry.example/gadget:1d1", named("d2", 65))
+	same(t, "the longest", "; registry.example/gadget:1d3", named("d3", 64))
 }
 
 // TestAFullDiskTakesNothingOut: what comes in the place of a module could not be noted, and so not
