@@ -30,7 +30,7 @@ func (s *Steps) seLinuxSteps(rules string) []suite.Step {
 		}),
 		suite.Show("enforcing", "SELinux is enforced, for the agent as spc_t and for the operator as container_t", s.enforcing),
 		suite.Show("loaded", "a Module loads a module of ours with its parameters", s.LoadModule),
-		suite.Show("reloaded", "what somebody unloads by hand is loaded again", s.repair),
+		suite.Show("reloaded", "what is unloaded by hand is loaded again", s.repair),
 		suite.Show("firmware", "a module finds the firmware that came with it, and takes it along when it goes", s.firmware),
 		suite.Show("inTree", "a module of the kernel's own makes room, with its user, and both come back", s.inTree),
 		suite.Show("modprobe", "kmod's modprobe loads and unloads with args, and with rawArgs", s.modprobe),
