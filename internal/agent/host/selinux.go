@@ -2,7 +2,10 @@
 
 package host
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // What SELinux does with modules, as far as it tells: its denials are in the audit log, which is
 // auditd's, and not in the kernel's.
@@ -39,7 +42,7 @@ func packing(read hostFile) string {
 // or without a policy, which it then gets while the node starts.
 func seLinux(read hostFile) bool {
 	list, err := read("proc/filesystems")
-	return err == nil && strings.Contains(list, "\tselinuxfs\n")
+	return err == nil && slices.Contains(strings.Fields(list), "selinuxfs")
 }
 
 // seLinuxSays is what to know of SELinux beside a kernel call's error, as a line of the log.

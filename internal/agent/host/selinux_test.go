@@ -30,11 +30,12 @@ func TestLoadsByLabel(t *testing.T) {
 		given map[string]string
 		want  bool
 	}{
-		"without SELinux":               {map[string]string{"proc/filesystems": withoutSELinux}, false},
-		"with SELinux":                  {map[string]string{"proc/filesystems": withSELinux}, true},
-		"LoadPin is compiled in":        {map[string]string{"proc/filesystems": withSELinux, "proc/sys/kernel/loadpin/enforce": "0"}, true},
-		"LoadPin wants the file itself": {map[string]string{"proc/filesystems": withSELinux, "proc/sys/kernel/loadpin/enforce": "1"}, false},
-		"nothing can be read":           {nil, false},
+		"without SELinux":                  {map[string]string{"proc/filesystems": withoutSELinux}, false},
+		"with SELinux":                     {map[string]string{"proc/filesystems": withSELinux}, true},
+		"named last, without a line's end": {map[string]string{"proc/filesystems": "nodev\tsysfs\nnodev\tselinuxfs"}, true},
+		"LoadPin is compiled in":           {map[string]string{"proc/filesystems": withSELinux, "proc/sys/kernel/loadpin/enforce": "0"}, true},
+		"LoadPin wants the file itself":    {map[string]string{"proc/filesystems": withSELinux, "proc/sys/kernel/loadpin/enforce": "1"}, false},
+		"nothing can be read":              {nil, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
