@@ -141,7 +141,7 @@ func (s *Steps) blacklist(ctx context.Context) error {
 	if _, err := s.Console(ctx, "rm "+file); err != nil {
 		return err
 	}
-	if err := s.Eventually(ctx, "the file is back after somebody removed it", has("blacklist "+replaced)); err != nil {
+	if err := s.Eventually(ctx, "the file is back after it was removed by hand", has("blacklist "+replaced)); err != nil {
 		return err
 	}
 	if err := s.Remove(ctx, key, name); err != nil {

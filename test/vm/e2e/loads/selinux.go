@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/test/vm/artifacts"
 	"github.com/drover-project/drover/test/vm/e2e/suite"
 )
@@ -35,6 +36,7 @@ func (s *Steps) seLinuxSteps(rules string) []suite.Step {
 		suite.Show("inTree", "a module of the kernel's own makes room, with its user, and both come back", s.inTree),
 		suite.Show("modprobe", "kmod's modprobe loads and unloads with args, and with rawArgs", s.modprobe),
 		suite.Show("denials", "SELinux has denied nothing of what was needed", s.noDenials(rules)),
+		suite.Show("forbidden", "while SELinux lets nothing load modules the Module says so, and recovers", s.forbidden),
 		suite.Show("rebooted", "after a reboot it is loaded without registry, carrier and operator", s.rebootAlone),
 		suite.Show("initContainer", "the init container delivers, and the module goes", s.initContainer),
 		suite.Show("plugin", "the device plugin registers and an unprivileged pod reads the device", s.devicePlugin),
@@ -78,6 +80,30 @@ func replaceInFile(name, old, replacement string) error {
 		return fmt.Errorf("%s has no %q", name, old)
 	}
 	return os.WriteFile(name, []byte(changed), 0o644)
+}
+
+// forbidden sets the boolean that keeps every process from loading modules, until the next boot at
+// most, and takes the module out by hand.
+func (s *Steps) forbidden(ctx context.Context) error {
+	set := func(value string) error {
+		_, err := s.Console(ctx, "echo "+value+" >/sys/fs/selinux/booleans/secure_mode_insmod && echo 1 >/sys/fs/selinux/commit_pending_bools")
+		return err
+	}
+	if err := set("1"); err != nil {
+		return err
+	}
+	if _, err := s.Console(ctx, "rmmod "+Sample); err != nil {
+		return err
+	}
+	if err := s.Eventually(ctx, "the Module says that SELinux forbids it", func(ctx context.Context) error {
+		return s.ConditionIs(ctx, Loader, v1beta1.ConditionLoaded, "False", v1beta1.ReasonSELinux)
+	}); err != nil {
+		return err
+	}
+	if err := set("0"); err != nil {
+		return err
+	}
+	return s.loaderReady(ctx)
 }
 
 func (s *Steps) enforcing(ctx context.Context) error {
