@@ -74,6 +74,7 @@ type Memory struct {
 	judged      string // the boot that the fuse was told of
 	tidied      bool   // firmware of orders that are gone was removed since the start
 	nextRefused map[orders.Key]nextRefused
+	stuck       map[string]stuck // modules that the kernel kept, until they leave or the node boots
 }
 
 type knownPlan struct {
@@ -107,6 +108,7 @@ type Executor struct {
 	looked    map[orders.Key]bool        // orders whose carrier had not delivered
 	ahead     map[types.UID]bool         // carriers of next orders that had not
 	reloading map[orders.Key]bool        // something was unloaded to load something else
+	counted   map[string]int             // references that are not of holders, before the first call of a change
 }
 
 // New begins a pass over the orders of spec. What m remembers of another boot is forgotten.
@@ -114,7 +116,7 @@ func New(parts Parts, m *Memory, spec v1beta1.NodeModulesConfigSpec) (*Executor,
 	e := &Executor{
 		Parts: parts, Memory: m, Orders: map[orders.Key]*v1beta1.NodeModuleSpec{}, Kernel: observe.NewKernel(parts.Host),
 		Checked: observe.Checks{}, Ending: func() bool { return false }, made: map[orders.Task]*plan.Plan{},
-		looked: map[orders.Key]bool{}, ahead: map[types.UID]bool{}, reloading: map[orders.Key]bool{},
+		looked: map[orders.Key]bool{}, ahead: map[types.UID]bool{}, reloading: map[orders.Key]bool{}, counted: map[string]int{},
 	}
 	for i := range spec.Modules {
 		e.Orders[orders.KeyOf(&spec.Modules[i])] = &spec.Modules[i]
@@ -128,6 +130,7 @@ func New(parts Parts, m *Memory, spec v1beta1.NodeModulesConfigSpec) (*Executor,
 	}
 	if m.Journal.Begin(e.BootID) || m.failures == nil {
 		m.failures, m.plans = map[orders.Task]*orders.Failure{}, map[orders.Task]knownPlan{}
+		m.stuck = map[string]stuck{}
 	}
 	maps.DeleteFunc(m.plans, func(t orders.Task, _ knownPlan) bool { return e.Orders[t.Key] == nil })
 	return e, nil

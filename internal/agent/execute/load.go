@@ -62,6 +62,11 @@ func (e *Executor) Load(ctx context.Context, f observe.Facts, drifted bool) erro
 
 // prepare makes room for the load and stages its firmware. An attempt says why that failed.
 func (e *Executor) prepare(ctx context.Context, f observe.Facts) (*orders.Attempt, error) {
+	if !e.reloading[f.Key] { // else it was asked before the unload
+		if a, err := e.ask(ctx, f, nil); a != nil || err != nil {
+			return a, err
+		}
+	}
 	if a, err := e.makeRoom(ctx, f); a != nil || err != nil {
 		return a, err
 	}
@@ -209,7 +214,7 @@ func (e *Executor) complete(f observe.Facts, l *journal.Load, seen v1beta1.Obser
 		seen.LoadBegan = l.Began.DeepCopy()
 	}
 	if f.Plan.Firmware == nil {
-		if err := e.releaseFirmware(f.Key, f.Loaded); err != nil {
+		if err := e.releaseFirmware(f.Key, f.Loaded, false); err != nil {
 			return err
 		}
 	}
@@ -239,10 +244,14 @@ func (e *Executor) Refresh(f observe.Facts) error {
 	return e.Journal.Write()
 }
 
-// releaseFirmware ends the need of what is loaded for an order, or was about to be.
-func (e *Executor) releaseFirmware(k orders.Key, l *journal.Load) error {
+// releaseFirmware ends the need of what is loaded for an order, or was about to be. reload: what is
+// prepared for the order is needed next.
+func (e *Executor) releaseFirmware(k orders.Key, l *journal.Load, reload bool) error {
 	if e.Firmware == nil || l == nil || l.Config.Modprobe.FirmwarePath == "" {
 		return nil
+	}
+	if reload {
+		return wrap(e.Firmware.Release(k.String()), "firmware")
 	}
 	return wrap(e.Firmware.Remove(k.String()), "firmware")
 }

@@ -27,6 +27,12 @@ func (e *Executor) Unload(ctx context.Context, f observe.Facts) error {
 			return err
 		}
 	}
+	if a, err := e.ask(ctx, f, f.OursLive()); a != nil || err != nil {
+		if a != nil {
+			e.fail(ctx, f, orders.Hash(f.Order), a)
+		}
+		return err
+	}
 	f, done, err := e.unloadByModprobe(ctx, f)
 	if done || err != nil {
 		return err
@@ -46,11 +52,12 @@ func (e *Executor) Unload(ctx context.Context, f observe.Facts) error {
 		case err == nil, errors.Is(err, host.Errno("ENOENT")):
 		case beforeMain && report.Busy(err):
 		default:
-			a, err := e.unloadFailed(err, m.Name)
-			if err == nil {
-				e.fail(ctx, f, orders.Hash(f.Order), a)
+			a, seen := e.unloadFailed(err, m.Name)
+			if seen != nil {
+				return seen
 			}
-			return err
+			e.fail(ctx, f, orders.Hash(f.Order), a)
+			return e.restore(ctx, f)
 		}
 		beforeMain = beforeMain || m.Name == f.Loaded.Main
 	}
@@ -60,6 +67,9 @@ func (e *Executor) Unload(ctx context.Context, f observe.Facts) error {
 func (e *Executor) remove(ctx context.Context, k orders.Key, name string) error {
 	err := e.Host.Unload(ctx, host.UnloadRequest{Name: name, For: k.String()})
 	e.Kernel.Changed()
+	if err == nil {
+		delete(e.stuck, name)
+	}
 	return err
 }
 
@@ -72,6 +82,7 @@ func (e *Executor) unloadFailed(refused error, name string) (*orders.Attempt, er
 	m.Name = name
 	if report.Busy(refused) {
 		by.Users, by.Err = e.Host.Users(name)
+		e.learn(refused, m)
 	}
 	return report.UnloadFailed(refused, m, by), nil
 }
@@ -83,12 +94,12 @@ func (e *Executor) Forget(ctx context.Context, k orders.Key) error {
 			e.passOn(k, m.Name)
 		}
 	}
-	if err := e.releaseFirmware(k, e.Journal.Loaded[k]); err != nil {
+	reload := orders.Present(e.Orders[k])
+	if err := e.releaseFirmware(k, e.Journal.Loaded[k], reload); err != nil {
 		return err
 	}
 	delete(e.failures, orders.Task{Key: k})
 	delete(e.failures, orders.Task{Key: k, Previous: true})
-	reload := orders.Present(e.Orders[k])
 	if !reload {
 		delete(e.Journal.Worked, k)
 	}
@@ -217,7 +228,7 @@ func (e *Executor) rollBack(ctx context.Context, f observe.Facts, inserted []pla
 	if err != nil || len(left.OursLive()) > 0 {
 		return err
 	}
-	if err := e.releaseFirmware(f.Key, left.Loaded); err != nil {
+	if err := e.releaseFirmware(f.Key, left.Loaded, false); err != nil {
 		return err
 	}
 	if err := e.drop(f.Key); err != nil {

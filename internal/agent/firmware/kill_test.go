@@ -46,12 +46,14 @@ var (
 		owner string
 		add   files    // nil: remove
 		there []string // whatever happens in between
+		ahead bool     // add is only prepared
 	}{
-		{"ns/a", v1, nil},
-		{"ns/b", other, []string{"shared", "a/x", "a/old"}},
-		{"ns/a", v2, []string{"shared", "b/deep/y", "a/x"}},
-		{"ns/b", nil, []string{"shared", "a/x", "b/new"}},
-		{"ns/a", nil, nil},
+		{owner: "ns/a", add: v1},
+		{owner: "ns/b", add: other, there: []string{"shared", "a/x", "a/old"}},
+		{owner: "ns/a", add: v2, there: []string{"shared", "b/deep/y", "a/x", "a/old"}, ahead: true},
+		{owner: "ns/a", add: v2, there: []string{"shared", "b/deep/y", "a/x"}},
+		{owner: "ns/b", there: []string{"shared", "a/x", "b/new"}},
+		{owner: "ns/a"},
 	}
 )
 
@@ -63,10 +65,13 @@ func play(n *node, step func(act int, step string)) error {
 	}
 	for i, s := range script {
 		stage.OnStep(func(name string) { step(i, name) })
-		if s.add == nil {
+		switch {
+		case s.add == nil:
 			err = stage.Remove(s.owner)
-		} else {
-			err = n.addTo(stage, s.owner, s.add)
+		case s.ahead:
+			err = n.addTo(stage.Prepare, s.owner, s.add)
+		default:
+			err = n.addTo(stage.Add, s.owner, s.add)
 		}
 		if err != nil {
 			return err
@@ -77,7 +82,7 @@ func play(n *node, step func(act int, step string)) error {
 
 // addTo stages from a delivery below the node's directory, so that a killed process leaves nothing
 // elsewhere.
-func (n *node) addTo(stage *firmware.Stage, owner string, all files) error {
+func (n *node) addTo(add func(string, fs.FS) error, owner string, all files) error {
 	dir := filepath.Join(n.dir, "delivery")
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -91,7 +96,7 @@ func (n *node) addTo(stage *firmware.Stage, owner string, all files) error {
 			return err
 		}
 	}
-	return stage.Add(owner, os.DirFS(dir))
+	return add(owner, os.DirFS(dir))
 }
 
 // victim plays until the step with that number and kills itself there.
@@ -166,13 +171,13 @@ func TestKilledAtEveryStep(t *testing.T) {
 		"the same again": func(n *node) error { return play(n, func(int, string) {}) },
 		"all gone":       func(n *node) error { return n.start().Retain(nil) },
 		"back to the first version": func(n *node) error {
-			return errors.Join(n.addTo(n.start().Stage, "ns/a", v1), n.holds(v1), n.Retain([]string{"ns/a"}), n.holds(v1), n.Remove("ns/a"))
+			return errors.Join(n.addTo(n.start().Stage.Add, "ns/a", v1), n.holds(v1), n.Retain([]string{"ns/a"}), n.holds(v1), n.Remove("ns/a"))
 		},
 		"ledger lost": func(n *node) error {
 			if err := os.Remove(filepath.Join(n.opt.StateDir, "firmware.json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
-			return errors.Join(n.addTo(n.start().Stage, "ns/a", v2), n.Retain([]string{"ns/a"}), n.holds(v2), n.Remove("ns/a"))
+			return errors.Join(n.addTo(n.start().Stage.Add, "ns/a", v2), n.Retain([]string{"ns/a"}), n.holds(v2), n.Remove("ns/a"))
 		},
 	}
 	steps := 0

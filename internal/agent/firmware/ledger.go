@@ -41,6 +41,14 @@ type claim struct {
 	Files map[string]string `json:"files"` // SHA-256 digests by path below Dir
 }
 
+func claimOn(dir string, sources []source) claim {
+	c := claim{Dir: dir, Files: make(map[string]string, len(sources))}
+	for _, s := range sources {
+		c.Files[s.path] = s.digest
+	}
+	return c
+}
+
 func nobody(owner string) bool { return strings.HasPrefix(owner, "/") }
 
 func newLedger() ledger {
@@ -106,10 +114,7 @@ func (l ledger) equal(other ledger) bool {
 // claimed returns the ledger with the owner's claim replaced; nobody's claim to its files ends.
 func (l ledger) claimed(owner, dir string, sources []source) ledger {
 	l = l.clone()
-	files := make(map[string]string, len(sources))
-	for _, s := range sources {
-		files[s.path] = s.digest
-	}
+	files := claimOn(dir, sources).Files
 	if old, ok := l.Claims[dir]; ok {
 		rest := maps.Clone(old.Files)
 		maps.DeleteFunc(rest, func(name, _ string) bool { _, taken := files[name]; return taken })

@@ -192,8 +192,9 @@ func (b base) staged() (files map[string]string, some bool, err error) {
 }
 
 // sweep removes what is ours and not wanted, restores what is wanted and gone, and removes
-// directories that are empty: ours and those of made. It returns what is left of made.
-func (b base) sweep(wanted func(mark) bool, made []string) ([]string, error) {
+// directories that are empty: ours and those of made. Marks that are prepared stay. It returns what
+// is left of made.
+func (b base) sweep(wanted, prepared func(mark) bool, made []string) ([]string, error) {
 	marks, leftovers, dirs, err := b.list()
 	if err != nil {
 		return made, err
@@ -203,7 +204,7 @@ func (b base) sweep(wanted func(mark) bool, made []string) ([]string, error) {
 		all = append(all, b.remove(name))
 	}
 	for _, t := range marks {
-		if !wanted(t) {
+		if !wanted(t) && !prepared(t) {
 			all = append(all, b.drop(t))
 		}
 	}

@@ -49,7 +49,8 @@ type Stage struct {
 
 	mu     sync.Mutex
 	ledger ledger
-	unsure bool // a write failed, so the disk may have another ledger
+	ahead  map[string]claim // what is prepared for owners
+	unsure bool             // a write failed, so the disk may have another ledger
 }
 
 // Open reads the ledger and changes nothing in the staging directory, which may be missing. If the
@@ -66,7 +67,7 @@ func Open(opt Options) (*Stage, error) {
 	if len(opt.Dir) > maxSearchPath {
 		return nil, fmt.Errorf("firmware directory: the kernel takes at most %d bytes, %q has more", maxSearchPath, opt.Dir)
 	}
-	s := &Stage{opt: opt, step: func(string) {}}
+	s := &Stage{opt: opt, step: func(string) {}, ahead: map[string]claim{}}
 	state, err := os.OpenRoot(opt.StateDir)
 	if err != nil {
 		return nil, fmt.Errorf("firmware: open the state directory: %w", err)
@@ -130,6 +131,7 @@ func (s *Stage) Add(owner string, files fs.FS) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.ahead, owner)
 	if len(sources) == 0 {
 		return s.drop(func(name string) bool { return name == owner })
 	}
@@ -147,31 +149,86 @@ func (s *Stage) Add(owner string, files fs.FS) error {
 	return nil
 }
 
-func (s *Stage) add(owner string, files fs.FS, sources []source) error {
+// Prepare writes an owner's firmware where the kernel does not look, and leaves what the owner has
+// staged as it is: an Add that follows finds the room taken. Its errors are those of Add. What is
+// prepared goes with the process, or with the owner's next Add, Prepare or Remove, and stays at a
+// Release.
+func (s *Stage) Prepare(owner string, files fs.FS) error {
+	sources, err := scan(files, s.opt.MaxFiles, s.opt.MaxBytes)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w, err := s.begin(owner, sources)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.root.Close() }()
+	s.ahead[owner] = claimOn(w.dir, w.todo)
+	if err := s.prepare(w, files); err != nil {
+		delete(s.ahead, owner)
+		return errors.Join(err, s.settle())
+	}
+	return nil
+}
+
+// work is what one owner's firmware needs in one directory.
+type work struct {
+	base
+	choice  Choice
+	current string   // the kernel's search path
+	todo    []source // that have to be written
+}
+
+// begin opens the directory for an owner's firmware, and finds what is in its way.
+func (s *Stage) begin(owner string, sources []source) (work, error) {
 	current, err := s.opt.SearchPath.FirmwarePath()
 	if err != nil {
-		return fmt.Errorf("firmware: read the kernel's search path: %w", err)
+		return work{}, fmt.Errorf("firmware: read the kernel's search path: %w", err)
 	}
-	choice := Choose(current, s.opt.Dir, s.opt.BootID, s.ledger.Wrote)
-	b, err := s.base(choice.Dir, choice.Dir == s.opt.Dir)
-	if err != nil {
-		return &DirError{Dir: choice.Dir, Foreign: choice.Dir != s.opt.Dir, Err: err}
+	w := work{current: current, choice: Choose(current, s.opt.Dir, s.opt.BootID, s.ledger.Wrote)}
+	if w.base, err = s.base(w.choice.Dir, w.choice.Dir == s.opt.Dir); err != nil {
+		return work{}, &DirError{Dir: w.choice.Dir, Foreign: w.choice.Dir != s.opt.Dir, Err: err}
 	}
-	defer func() { _ = b.root.Close() }()
-	todo, err := s.plan(b, owner, sources)
+	if w.todo, err = s.plan(w.base, owner, sources); err != nil {
+		_ = w.root.Close() // nothing was written
+		return work{}, err
+	}
+	return w, nil
+}
+
+func (s *Stage) add(owner string, files fs.FS, sources []source) error {
+	w, err := s.begin(owner, sources)
 	if err != nil {
 		return err
 	}
-	if err := s.stage(b, files, todo, s.ledger.claimed(owner, b.dir, sources), choice.Wrote); err != nil {
-		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-			err = &DirError{Dir: choice.Dir, Foreign: choice.Dir != s.opt.Dir, Err: err}
+	defer func() { _ = w.root.Close() }()
+	if err := s.prepare(w, files); err != nil {
+		return err
+	}
+	next := s.ledger.claimed(owner, w.dir, sources)
+	next.Wrote = w.choice.Wrote
+	if err := s.save(next); err != nil {
+		return err
+	}
+	for _, src := range w.todo {
+		if err := w.place(src); err != nil {
+			return s.unusable(w, err)
 		}
-		return err
 	}
-	if !choice.Set {
+	if !w.choice.Set {
 		return nil
 	}
-	return s.setPath(current, choice.Dir)
+	return s.setPath(w.current, w.choice.Dir)
+}
+
+// unusable tells a directory that cannot be written from what else may go wrong in it.
+func (s *Stage) unusable(w work, err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return &DirError{Dir: w.dir, Foreign: w.dir != s.opt.Dir, Err: err}
+	}
+	return err
 }
 
 // plan returns which sources have to be written.
@@ -195,33 +252,21 @@ func (s *Stage) plan(b base, owner string, sources []source) ([]source, error) {
 	return todo, nil
 }
 
-// stage writes all contents where the kernel does not look, then the ledger, then places each file.
-func (s *Stage) stage(b base, files fs.FS, todo []source, next ledger, wrote *Wrote) error {
-	missing, err := b.missingDirs(todo)
+// prepare writes all contents where the kernel does not look. The ledger names the directories
+// before anything is in them.
+func (s *Stage) prepare(w work, files fs.FS) error {
+	missing, err := w.missingDirs(w.todo)
 	if err != nil {
 		return err
 	}
-	next.Dirs[b.dir] = slices.Compact(slices.Sorted(slices.Values(slices.Concat(s.ledger.Dirs[b.dir], missing))))
-	next.Wrote = wrote
-	if len(todo) > 0 {
-		// The ledger must name the directory before anything is in it.
-		noted := s.ledger.clone()
-		noted.Dirs[b.dir] = next.Dirs[b.dir]
-		if err := s.save(noted); err != nil {
-			return err
-		}
-	}
-	for _, src := range todo {
-		if err := b.prepare(files, src); err != nil {
-			return err
-		}
-	}
-	if err := s.save(next); err != nil {
+	noted := s.ledger.clone()
+	noted.Dirs[w.dir] = slices.Compact(slices.Sorted(slices.Values(slices.Concat(s.ledger.Dirs[w.dir], missing))))
+	if err := s.save(noted); err != nil {
 		return err
 	}
-	for _, src := range todo {
-		if err := b.place(src); err != nil {
-			return err
+	for _, src := range w.todo {
+		if err := w.prepare(files, src); err != nil {
+			return s.unusable(w, err)
 		}
 	}
 	return nil
@@ -248,6 +293,14 @@ func (s *Stage) setPath(current, dir string) error {
 func (s *Stage) Remove(owner string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.ahead, owner)
+	return s.drop(func(name string) bool { return name == owner })
+}
+
+// Release is Remove, but for what is prepared for the owner: that comes next.
+func (s *Stage) Release(owner string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.drop(func(name string) bool { return name == owner })
 }
 
@@ -256,7 +309,9 @@ func (s *Stage) Remove(owner string) error {
 func (s *Stage) Retain(keep []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.drop(func(name string) bool { return !slices.Contains(keep, name) })
+	unneeded := func(name string) bool { return !slices.Contains(keep, name) }
+	maps.DeleteFunc(s.ahead, func(owner string, _ claim) bool { return unneeded(owner) })
+	return s.drop(unneeded)
 }
 
 func (s *Stage) drop(unneeded func(owner string) bool) error {
@@ -275,7 +330,7 @@ func (s *Stage) settle() error {
 	for _, dir := range slices.Sorted(maps.Keys(next.Dirs)) {
 		left, err := s.sweep(dir, next)
 		all = append(all, err)
-		if next.Dirs[dir] = left; err == nil && len(left) == 0 && !next.uses(dir) {
+		if next.Dirs[dir] = left; err == nil && len(left) == 0 && !next.uses(dir) && !(ledger{Claims: s.ahead}).uses(dir) {
 			delete(next.Dirs, dir)
 		}
 	}
@@ -297,7 +352,9 @@ func (s *Stage) sweep(dir string, l ledger) ([]string, error) {
 	if err != nil {
 		return l.Dirs[dir], &DirError{Dir: dir, Foreign: dir != s.opt.Dir, Err: err}
 	}
-	left, err := b.sweep(func(t mark) bool { return l.wants(dir, t.path, t.digest) }, l.Dirs[dir])
+	kept := ledger{Claims: s.ahead}
+	left, err := b.sweep(func(t mark) bool { return l.wants(dir, t.path, t.digest) },
+		func(t mark) bool { return kept.wants(dir, t.path, t.digest) }, l.Dirs[dir])
 	slices.Sort(left)
 	return left, errors.Join(err, b.root.Close())
 }

@@ -3,7 +3,9 @@
 package firmware_test
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -130,6 +132,61 @@ func TestAddAndRemove(t *testing.T) {
 				t.Errorf("after the last: .drover there: %v, search path %q", traces, n.kernel())
 			}
 		})
+	}
+}
+
+// TestPrepare writes an owner's next firmware where the kernel does not look.
+func TestPrepare(t *testing.T) {
+	before, next := files{"v/x": "1", "old": "o"}, files{"v/x": "two", "n/new": "n"}
+	for name, c := range map[string]struct {
+		do       func(n *node) error
+		want     files
+		prepared bool // the new content is on the disk
+	}{
+		"the kernel sees what it saw": {want: before, prepared: true},
+		"with another owner's changes, too": {
+			do:   func(n *node) error { return errors.Join(n.add("b", files{"b": "b"}), n.Remove("b")) },
+			want: before, prepared: true,
+		},
+		"the old leaves, the new is kept":    {do: func(n *node) error { return n.Release("a") }, want: files{}, prepared: true},
+		"added":                              {do: func(n *node) error { return n.add("a", next) }, want: next, prepared: true},
+		"released and added":                 {do: func(n *node) error { return errors.Join(n.Release("a"), n.add("a", next)) }, want: next, prepared: true},
+		"not wanted any more":                {do: func(n *node) error { return n.Remove("a") }, want: files{}},
+		"no owner of it is left":             {do: func(n *node) error { return n.Retain(nil) }, want: files{}},
+		"after it, the first is added again": {do: func(n *node) error { return n.add("a", before) }, want: before},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t).start()
+			n.must(n.add("a", before))
+			n.must(n.addTo(n.Prepare, "a", next))
+			if c.do != nil {
+				n.must(c.do(n))
+			}
+			if diff := cmp.Diff(c.want, n.seen(ours)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if _, err := os.Stat(n.host(ours, ".drover", "v/x", fmt.Sprintf("%x", sha256.Sum256([]byte("two"))))); (err == nil) != c.prepared {
+				t.Errorf("the new content: %v", err)
+			}
+			n.must(n.start().Retain(nil))
+			if _, traces := n.see(ours)[".drover"]; traces {
+				t.Error("after the last, .drover is there")
+			}
+		})
+	}
+}
+
+// TestPrepareFindsConflicts: what Add would refuse is refused, and nothing is left of it.
+func TestPrepareFindsConflicts(t *testing.T) {
+	n := newNode(t).put(ours, files{"taken": "the host's"}).start()
+	n.must(n.add("a", files{"x": "1"}))
+	for name, next := range map[string]files{"another owner's": {"x": "2", "y": "y"}, "the host's": {"taken": "mine", "y": "y"}} {
+		if err := n.addTo(n.Prepare, "b", next); !errors.As(err, new(*firmware.Conflict)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if diff := cmp.Diff(files{"taken": "the host's", "x": "1"}, n.seen(ours)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

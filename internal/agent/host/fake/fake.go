@@ -78,7 +78,8 @@ type module struct {
 	params  map[string]string
 	passed  map[string]string // all parameters, also those that the module does not know
 	depends []string
-	signed  bool // by a key of this boot's keyring
+	takes   []string // modules that it uses without their symbols
+	signed  bool     // by a key of this boot's keyring
 	// returns is when an init or exit that was left behind does so, with the errno; zero: it will not,
 	// or nobody waits.
 	returns time.Time
@@ -196,7 +197,7 @@ func (h *Host) Module(name string) (host.Module, bool, error) {
 	holders := h.holders(m.info.Name)
 	out := host.Module{
 		Name: m.info.Name, State: m.state, BuildID: m.info.BuildID, SrcVersion: m.info.SrcVersion,
-		RefCount: len(m.users) + len(holders), Holders: holders, Taint: m.taints(), Parameters: maps.Clone(m.params),
+		RefCount: len(m.users) + len(holders) + h.taken(m.info.Name), Holders: holders, Taint: m.taints(), Parameters: maps.Clone(m.params),
 	}
 	if m.state == host.StateComing {
 		out.RefCount++ // the kernel's own, until init has returned

@@ -120,7 +120,7 @@ func (h *Host) dismiss(name string) (*module, error) {
 		return m, &host.CallError{Errno: "EAGAIN"}
 	case m.state != host.StateLive, slices.Contains(h.o.Permanent, name):
 		return m, &host.CallError{Errno: "EBUSY"}
-	case len(m.users) > 0:
+	case len(m.users)+h.taken(name) > 0:
 		return m, &host.CallError{Errno: "EAGAIN"}
 	}
 	m.state = host.StateGoing
@@ -152,6 +152,17 @@ func (h *Host) holders(name string) []string {
 	}
 	slices.Sort(holders)
 	return holders
+}
+
+// taken counts the references of modules that use this one without its symbols.
+func (h *Host) taken(name string) int {
+	var n int
+	for _, m := range h.modules {
+		if slices.Contains(m.takes, name) {
+			n++
+		}
+	}
+	return n
 }
 
 func refused(module, errno, line string) error {

@@ -84,6 +84,12 @@ func (h *Host) HoldBy(name string, user host.User) error {
 	return h.use(name, func(m *module) { m.users = append(m.users, user) })
 }
 
+// TakeReference makes a module use another without its symbols until it leaves, as a driver does
+// that is bound through a bus. The kernel counts it and names it nowhere.
+func (h *Host) TakeReference(by, name string) error {
+	return h.use(by, func(m *module) { m.takes = append(m.takes, kmod.NormalizeName(name)) })
+}
+
 // Unhold ends the latest use of a module.
 func (h *Host) Unhold(name string) error {
 	return h.use(name, func(m *module) { m.users = m.users[:max(len(m.users)-1, 0)] })
