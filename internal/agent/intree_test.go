@@ -16,6 +16,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/agent/journal"
+	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
@@ -140,6 +141,66 @@ func TestReplacedModulesComeBackLater(t *testing.T) {
 
 			same(t, "attempt", "Absent ModuleDeleted", attempt(s, "gadget"))
 			same(t, "live", both, liveNow(r))
+		})
+	}
+}
+
+// TestReplacedModulesComeBackAsTheyWere: with the parameters that they had, after a passing error,
+// too.
+func TestReplacedModulesComeBackAsTheyWere(t *testing.T) {
+	option := synth.Module{Name: "stock", Params: []kmod.Param{{Name: "size", Type: "int"}, {Name: "label", Type: "charp"}}}
+	for name, tc := range map[string]struct {
+		with   []string     // what the host loaded it with
+		faults []fake.Fault // of its loads by the agent, the first one first
+		want   map[string]string
+		loads  int // until it is back
+	}{
+		"with none":                    {want: map[string]string{}, loads: 1},
+		"with its options":             {with: []string{"size=4", "label=two words"}, want: map[string]string{"size": "4", "label": "two words"}, loads: 2},
+		"a value that is shown as set": {with: []string{"label=(null)"}, want: map[string]string{}, loads: 1},
+		"after a want of memory": {
+			with: []string{"size=4"}, faults: []fake.Fault{{Errno: "ENOMEM", Times: 2}}, want: map[string]string{"size": "4"}, loads: 4,
+		},
+		"after a want of memory at the second load": {
+			with: []string{"size=4"}, faults: []fake.Fault{{Times: 1}, {Errno: "ENOMEM", Times: 1}}, want: map[string]string{"size": "4"}, loads: 4,
+		},
+		"without those that are refused": {
+			with: []string{"size=4"}, faults: []fake.Fault{{Times: 1}, {Errno: "EINVAL", Times: 1}}, want: map[string]string{}, loads: 3,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fake.Options{Tree: hostTreeOf(option)})
+			own := option
+			own.InTree = true
+			r.must(r.host.Insmod(ko(own), tc.with...))
+			d := r.deliver("d1", gadget)
+			r.pass(order("gadget", d, replacing))
+			for _, f := range tc.faults {
+				r.host.Script("finit_module", "stock", f)
+			}
+			r.host.TakeCalls()
+			loads := 0
+			for range 4 {
+				r.restart(r.host)
+				s := r.pass(order("gadget", d, replacing, absent))
+				for _, c := range r.host.TakeCalls() {
+					if c.Call == "finit_module" {
+						loads++
+					}
+				}
+				if a := attempt(s, "gadget"); a != "Absent ModuleDeleted" && a != "Failed AgentFailed" {
+					t.Errorf("attempt %s", a)
+				}
+			}
+			same(t, "live", []string{"stock"}, liveNow(r))
+			if got := r.host.Passed("stock"); !maps.Equal(got, tc.want) {
+				t.Errorf("parameters %v, want %v", got, tc.want)
+			}
+			same(t, "loads", tc.loads, loads)
+			same(t, "attempt", "Absent ModuleDeleted", attempt(r.last, "gadget"))
+			if p := r.agent.memory.Journal.Parameters; len(p) > 0 {
+				t.Errorf("the journal keeps %v", p)
+			}
 		})
 	}
 }

@@ -153,7 +153,7 @@ func (e *Executor) restore(ctx context.Context, f observe.Facts) error {
 		return err
 	}
 	made.Steps = slices.DeleteFunc(made.Steps, func(s plan.Step) bool { return !gone(s) })
-	refusal, err := e.loadHosts(ctx, f.Key, made.Steps)
+	refusal, err := e.loadHosts(ctx, f.Key, made.Steps, nil)
 	if refusal != nil {
 		klog.FromContext(ctx).Error(refusal, "Cannot bring back what left before a module that stays", "module", f.Key.String())
 	}

@@ -5,7 +5,10 @@ package execute
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/klog/v2"
 
@@ -23,10 +26,15 @@ func (e *Executor) makeRoom(ctx context.Context, f observe.Facts) (*orders.Attem
 	if err != nil || refused != nil || len(leaving) == 0 {
 		return refused, err
 	}
+	live, err := e.Kernel.See(leaving...)
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range leaving {
 		if !slices.Contains(e.Journal.Replaced[f.Key], name) {
 			e.Journal.Replace(f.Key, name)
 		}
+		e.Journal.NoteParameters(live[name])
 	}
 	if err := e.Journal.Write(); err != nil {
 		return nil, err
@@ -100,8 +108,11 @@ func (e *Executor) PutBack(ctx context.Context, k orders.Key) error {
 		}
 		if err == nil {
 			var failed error
-			if err, failed = e.loadHosts(ctx, k, steps); failed != nil {
+			if err, failed = e.loadHosts(ctx, k, steps, e.Journal.Parameters); failed != nil {
 				return failed // what is left is put back when the agent can
+			}
+			if passing(err) {
+				return fmt.Errorf("put %s back: %w", name, err)
 			}
 		}
 		if err != nil {
@@ -109,12 +120,13 @@ func (e *Executor) PutBack(ctx context.Context, k orders.Key) error {
 			klog.FromContext(ctx).Error(err, "Cannot put a replaced module back", "module", k.String(), "name", name)
 		}
 	}
-	delete(e.Journal.Replaced, k)
-	err := e.Journal.Write()
-	if err != nil {
-		e.Journal.Replaced[k] = names
-	}
-	return err
+	return e.Journal.PutBack(k)
+}
+
+// passing tells whether a refusal is about the moment: the same call may succeed in the next.
+func passing(refusal error) bool {
+	return errors.Is(refusal, host.ErrTimeout) || slices.ContainsFunc([]string{"ENOMEM", "EINTR", "EAGAIN", "EBUSY"},
+		func(errno string) bool { return errors.Is(refusal, host.Errno(errno)) })
 }
 
 // alsoReplaces finds another order that wants one of the modules away.
@@ -131,8 +143,9 @@ func (e *Executor) alsoReplaces(k orders.Key, steps []plan.Step) (orders.Key, bo
 	return orders.Key{}, false
 }
 
-// loadHosts loads modules of the host. Of its errors, see insert.
-func (e *Executor) loadHosts(ctx context.Context, k orders.Key, steps []plan.Step) (refusal, err error) {
+// loadHosts loads modules of the host, with the parameters that they had, by module. Of its errors,
+// see insert.
+func (e *Executor) loadHosts(ctx context.Context, k orders.Key, steps []plan.Step, had map[string]map[string]string) (refusal, err error) {
 	for _, s := range steps {
 		live, err := e.Kernel.See(s.Name)
 		if err != nil {
@@ -143,11 +156,52 @@ func (e *Executor) loadHosts(ctx context.Context, k orders.Key, steps []plan.Ste
 		}
 		klog.FromContext(ctx).Info("Putting back", "module", k.String(), "name", s.Name)
 		refusal, err := e.insert(ctx, k, s, nil)
+		if refusal == nil && err == nil {
+			refusal, err = e.asItWas(ctx, k, s, had[s.Name])
+		}
 		if err != nil || refusal != nil && !s.Optional {
 			return refusal, err
 		}
 	}
 	return nil, nil
+}
+
+// asItWas loads a module once more where it had other parameters than it comes with: the host's
+// options are not the agent's to read. What the kernel refuses so, or uses by now, stays without.
+func (e *Executor) asItWas(ctx context.Context, k orders.Key, s plan.Step, had map[string]string) (refusal, err error) {
+	live, err := e.Kernel.See(s.Name)
+	if err != nil {
+		return nil, err
+	}
+	differ := differing(had, live[s.Name].Parameters)
+	if len(differ) == 0 {
+		return nil, nil
+	}
+	klog.FromContext(ctx).Info("Putting back with its parameters", "module", k.String(), "name", s.Name, "parameters", differ)
+	if err := e.remove(ctx, k, s.Name); err != nil {
+		klog.FromContext(ctx).Error(err, "A module that was put back is in use without its parameters", "module", k.String(), "name", s.Name)
+		return nil, nil
+	}
+	refusal, err = e.insert(ctx, k, s, differ)
+	if refusal == nil || err != nil || passing(refusal) {
+		return refusal, err
+	}
+	klog.FromContext(ctx).Error(refusal, "A module is put back without its parameters", "module", k.String(), "name", s.Name)
+	return e.insert(ctx, k, s, nil)
+}
+
+// differing are the parameters that have other values now. Values that the kernel shows and would
+// not take so are left out.
+func differing(before, now map[string]string) []string {
+	var differ []string
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		value := before[name]
+		if value == now[name] || value == "" || value == "(null)" || strings.ContainsAny(value, "\"\n") {
+			continue
+		}
+		differ = append(differ, name+"="+value)
+	}
+	return differ
 }
 
 // PutBlacklists keeps the host from loading what orders replace, where they ask for it. Attempts

@@ -45,7 +45,7 @@ func FuzzRead(f *testing.F) {
 		}
 		dir := t.TempDir()
 		seal(t, dir, File, schema, content)
-		j, err := Read(dir, false)
+		j, err := Read(dir, "", false)
 		if j == nil || j.Loaded == nil {
 			t.Fatalf("no journal, error %v", err)
 		}
@@ -59,7 +59,7 @@ func FuzzRead(f *testing.F) {
 		if err := j.Write(); err != nil {
 			t.Fatal(err)
 		}
-		again, err := Read(dir, false)
+		again, err := Read(dir, "", false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,9 +7,11 @@ package journal
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
@@ -24,11 +26,15 @@ const schema = 2
 
 // Journal is what the agent did. A new boot begins a new one: its kernel is empty.
 type Journal struct {
-	BootID string               `json:"bootID"`
-	Loaded map[orders.Key]*Load `json:"loaded,omitempty"` // by order
+	NodeName   string               `json:"nodeName,omitempty"`   // empty: written before this was noted
+	ClusterUID types.UID            `json:"clusterUID,omitempty"` // empty until it is known
+	BootID     string               `json:"bootID"`
+	Loaded     map[orders.Key]*Load `json:"loaded,omitempty"` // by order
 	// Replaced are the host's own modules that left for an order, to be put back when it goes.
 	Replaced map[orders.Key][]string `json:"replaced,omitempty"`
-	Refused  map[string]Refusal      `json:"refused,omitempty"` // what the kernel said of builds
+	// Parameters of replaced modules, by module, as they were when it left.
+	Parameters map[string]map[string]string `json:"parameters,omitempty"`
+	Refused    map[string]Refusal           `json:"refused,omitempty"` // what the kernel said of builds
 	// RolledBack are orders that failed in this boot, with a previous one to go back to.
 	RolledBack map[orders.Key]RolledBack `json:"rolledBack,omitempty"`
 	// Worked is, of each order, the last form in which it was carried out. It outlives boots.
@@ -88,18 +94,18 @@ func (l *Load) Module(name string) (Module, bool) {
 	return Module{}, false
 }
 
-// Read returns an empty journal when there is none. One that cannot be trusted is moved aside,
-// which the error says: the kernel and the last status say enough to go on.
-func Read(dir string, durable bool) (*Journal, error) {
+// Read returns an empty journal when there is none. One that cannot be trusted, or is of another
+// node, is moved aside, which the error says: the kernel and the last status say enough to go on.
+func Read(dir, node string, durable bool) (*Journal, error) {
 	j := &Journal{}
 	_, err := statefile.Read(dir, File, schema, j)
-	if cause := j.check(); err == nil && cause != nil {
+	if cause := j.check(node); err == nil && cause != nil {
 		err = statefile.SetAside(dir, File, cause)
 	}
 	if err != nil {
 		*j = Journal{}
 	}
-	j.disk = disk{dir, durable}
+	j.NodeName, j.disk = node, disk{dir, durable}
 	if j.Loaded == nil {
 		j.Loaded = map[orders.Key]*Load{}
 	}
@@ -107,7 +113,10 @@ func Read(dir string, durable bool) (*Journal, error) {
 }
 
 // check refuses what the agent never writes, and would fall over.
-func (j *Journal) check() error {
+func (j *Journal) check(node string) error {
+	if j.NodeName != "" && j.NodeName != node {
+		return fmt.Errorf("it is of node %q", j.NodeName)
+	}
 	for k, l := range j.Loaded {
 		if l == nil {
 			return fmt.Errorf("it has no load of order %s", k)
@@ -129,12 +138,31 @@ func (j *Journal) check() error {
 // Write puts the journal on disk.
 func (j *Journal) Write() error { return statefile.Write(j.disk.dir, File, schema, j, j.disk.durable) }
 
+// Join notes the cluster that the node is in. What was noted in another one is forgotten, but for
+// what this boot's kernel has: it tells whether it was.
+func (j *Journal) Join(cluster types.UID) (forgot bool, err error) {
+	if j.ClusterUID == cluster {
+		return false, nil
+	}
+	if forgot = j.ClusterUID != ""; forgot {
+		j.Deliveries, j.Worked, j.RolledBack = nil, nil, nil
+	}
+	was := j.ClusterUID
+	j.ClusterUID = cluster
+	if err := j.Write(); err != nil {
+		j.ClusterUID = was // to be noted again
+		return forgot, err
+	}
+	return forgot, nil
+}
+
 // Begin drops what another boot did, but for deliveries and what worked. It tells whether it did.
 func (j *Journal) Begin(bootID string) bool {
 	if j.BootID == bootID {
 		return false
 	}
-	*j = Journal{BootID: bootID, Loaded: map[orders.Key]*Load{}, Deliveries: j.Deliveries, Worked: j.Worked, disk: j.disk}
+	*j = Journal{NodeName: j.NodeName, ClusterUID: j.ClusterUID, BootID: bootID, Loaded: map[orders.Key]*Load{}, Deliveries: j.Deliveries,
+		Worked: j.Worked, disk: j.disk}
 	return true
 }
 
@@ -157,6 +185,34 @@ func (j *Journal) Used(k orders.Key, id string) bool {
 // Replace notes that a module leaves for an order.
 func (j *Journal) Replace(k orders.Key, name string) {
 	put(&j.Replaced, k, append(j.Replaced[k], name))
+}
+
+// NoteParameters notes those of a module that leaves.
+func (j *Journal) NoteParameters(m host.Module) {
+	if j.Parameters == nil {
+		j.Parameters = map[string]map[string]string{}
+	}
+	j.Parameters[m.Name] = m.Parameters
+}
+
+// PutBack forgets what an order has replaced, and the parameters of what none replaces any more. On
+// an error, it is as it was.
+func (j *Journal) PutBack(k orders.Key) error {
+	names, parameters := j.Replaced[k], maps.Clone(j.Parameters)
+	delete(j.Replaced, k)
+	maps.DeleteFunc(j.Parameters, func(name string, _ map[string]string) bool {
+		for _, others := range j.Replaced {
+			if slices.Contains(others, name) {
+				return false
+			}
+		}
+		return true
+	})
+	err := j.Write()
+	if err != nil {
+		j.Replaced[k], j.Parameters = names, parameters
+	}
+	return err
 }
 
 func put[V any](m *map[orders.Key]V, k orders.Key, v V) {
