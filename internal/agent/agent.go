@@ -115,7 +115,7 @@ func New(o Options) (*Agent, error) {
 }
 
 func (a *Agent) remember() error {
-	done, errJournal := journal.Read(a.o.StateDir, !a.o.NoSync)
+	done, errJournal := journal.Read(a.o.StateDir, a.o.NodeName, !a.o.NoSync)
 	retried, errRetried := journal.ReadRetried(a.o.StateDir, !a.o.NoSync)
 	a.memory = execute.NewMemory(done, retried)
 	for _, err := range []error{errJournal, errRetried} {
@@ -341,6 +341,13 @@ func (a *Agent) accept(ctx context.Context, spec v1beta1.NodeModulesConfigSpec) 
 	if err := a.recorded.belongsTo(a.o.StateDir, a.cluster); err != nil {
 		a.foreign = err
 		a.logDistrusted(ctx)
+	}
+	forgot, err := a.memory.Journal.Join(a.cluster)
+	if err != nil {
+		return fmt.Errorf("the cluster cannot be recorded: %w", err)
+	}
+	if forgot {
+		klog.FromContext(ctx).Info("What worked in another cluster is not gone back to", "cluster", a.cluster)
 	}
 	a.recorded = nil // from now on the API server's word counts
 	if err := a.record.write(record{ClusterUID: a.cluster, NodeName: a.o.NodeName, Spec: spec}); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
@@ -111,6 +112,55 @@ func TestRecordOfAnotherCluster(t *testing.T) {
 	if r, err := readRecord(dir, "node-1"); r != nil || err != nil {
 		t.Errorf("after it was moved aside: %v, %v", r, err)
 	}
+}
+
+// TestWhatWorkedInAnotherCluster, or on another node, is nothing to go back to: the disk may be of a
+// machine that moved, or of an image that many nodes start from.
+func TestWhatWorkedInAnotherCluster(t *testing.T) {
+	for name, tc := range map[string]struct {
+		node, cluster string
+		want          string // the attempt of a second build that the kernel refuses
+	}{
+		"the same":        {node: "node-1", cluster: "a", want: "Failed RolledBack"},
+		"another cluster": {node: "node-1", cluster: "b", want: "Failed NoSuchDevice"},
+		"another node":    {node: "node-2", cluster: "a", want: "Failed NoSuchDevice"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fake.Options{})
+			first := order("gadget", r.deliver("d1", gadget))
+			join := func(cluster types.UID, orders ...v1beta1.NodeModuleSpec) {
+				r.agent.cluster = cluster
+				r.must(r.agent.accept(t.Context(), v1beta1.NodeModulesConfigSpec{Modules: orders}))
+				r.pass(orders...)
+			}
+			join("a", first)
+			same(t, "live", []string{"gadget"}, liveNow(r))
+
+			r.host.Reboot("")
+			r.node, r.last = tc.node, &v1beta1.NodeModulesConfigStatus{}
+			r.restart(r.host)
+			r.host.Script("finit_module", "gadget", fake.Fault{Errno: "ENODEV", Times: 1})
+			join(types.UID(tc.cluster), order("gadget", r.deliver("d2", gadgetV2)))
+
+			same(t, "attempt", tc.want, attempt(r.last, "gadget"))
+			same(t, "a build of the disk is live", tc.want == "Failed RolledBack", r.host.Live()["gadget"] != "")
+		})
+	}
+}
+
+// TestWhatIsLiveStaysInAnotherCluster: the kernel is the node's, whatever cluster it joins.
+func TestWhatIsLiveStaysInAnotherCluster(t *testing.T) {
+	r := newRig(t, fake.Options{})
+	d := r.deliver("d1", gadget)
+	for _, cluster := range []types.UID{"a", "b"} {
+		r.agent.cluster = cluster
+		r.must(r.agent.accept(t.Context(), v1beta1.NodeModulesConfigSpec{}))
+		if cluster == "a" {
+			r.pass(order("gadget", d))
+		}
+		r.restart(r.host)
+	}
+	same(t, "attempt", "Unclaimed Unclaimed", attempt(r.pass(), "gadget"))
 }
 
 // TestOrdersForABoot: only loads for the running kernel, and from what is held.

@@ -84,7 +84,7 @@ func decode(data []byte) (state, error) {
 		return state{}, errors.New("its content does not match its digest")
 	}
 	var in stored
-	if err := statefile.Decode(outer.State, &in); err != nil {
+	if err := statefile.DecodeContent(outer.State, &in); err != nil {
 		return state{}, err
 	}
 	if len(in.List) > MaxBuilds {

@@ -93,6 +93,22 @@ func TestWhatIsNotBelieved(t *testing.T) {
 }
 
 // TestWritingFollowsNoLink, neither at the file's name nor at that of its successor.
+// TestWhatALaterVersionAdds to a file of the same schema costs nothing of the rest: an agent may be
+// rolled back.
+func TestWhatALaterVersionAdds(t *testing.T) {
+	dir := t.TempDir()
+	later := map[string]any{"old": "good", "new": map[string]int{"a": 1}, "list": []string{"x"}}
+	if err := Write(dir, "f", 1, later, false); err != nil {
+		t.Fatal(err)
+	}
+	var now struct {
+		Old string `json:"old"`
+	}
+	if found, err := Read(dir, "f", 1, &now); !found || err != nil || now.Old != "good" {
+		t.Errorf("found %v, %v, content %+v", found, err, now)
+	}
+}
+
 func TestWritingFollowsNoLink(t *testing.T) {
 	for _, name := range []string{"f", freshName("f")} {
 		dir := t.TempDir()
