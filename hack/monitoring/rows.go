@@ -98,7 +98,9 @@ var ofLoads = []Alert{
 	},
 	{
 		Name: "DroverConflict", Severity: SeverityWarning, For: usual,
-		Reasons: []string{v1beta1.ReasonModuleConflict, v1beta1.ReasonFirmwareConflict, v1beta1.ReasonAlreadyLoadedForeign},
+		Reasons: []string{
+			v1beta1.ReasonModuleConflict, v1beta1.ReasonFirmwareConflict, v1beta1.ReasonAlreadyLoadedForeign, v1beta1.ReasonParametersDiffer,
+		},
 		Summary: "Another owner has the kernel module or its firmware on nodes",
 		Text:    "Another Module, or a load by hand, has what this Module asks for",
 	},

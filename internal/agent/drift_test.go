@@ -95,9 +95,9 @@ func TestRepeatedRepairsAreTold(t *testing.T) {
 					same(t, "last repair", r.clock.Now().UTC(), seen.LastRepair.UTC())
 				}
 			}
-			r.pass(order("gadget", r.deliver("d2", gadget), params("changed=1")))
+			r.pass(order("gadget", r.deliver("d2", gadget), params("size=2")))
 			r.clock.Step(time.Minute)
-			s := r.pass(order("gadget", r.deliver("d2", gadget), params("changed=1")))
+			s := r.pass(order("gadget", r.deliver("d2", gadget), params("size=2")))
 			same(t, "repairs of what is loaded for another order", int32(0), s.Modules[0].Observed.Repairs)
 			same(t, "attempt", untold, attempt(s, "gadget"))
 		})

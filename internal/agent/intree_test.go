@@ -155,8 +155,10 @@ func TestReplacedModulesComeBackAsTheyWere(t *testing.T) {
 		want   map[string]string
 		loads  int // until it is back
 	}{
-		"with none":                    {want: map[string]string{}, loads: 1},
-		"with its options":             {with: []string{"size=4", "label=two words"}, want: map[string]string{"size": "4", "label": "two words"}, loads: 2},
+		"with none": {want: map[string]string{}, loads: 1},
+		"with its options": {
+			with: []string{"size=4", "label=two words"}, want: map[string]string{"size": "4", "label": "two words"}, loads: 2,
+		},
 		"a value that is shown as set": {with: []string{"label=(null)"}, want: map[string]string{}, loads: 1},
 		"after a want of memory": {
 			with: []string{"size=4"}, faults: []fake.Fault{{Errno: "ENOMEM", Times: 2}}, want: map[string]string{"size": "4"}, loads: 4,

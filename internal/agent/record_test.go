@@ -114,8 +114,8 @@ func TestRecordOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestWhatWorkedInAnotherCluster, or on another node, is nothing to go back to: the disk may be of a
-// machine that moved, or of an image that many nodes start from.
+// TestWhatWorkedInAnotherCluster, or on another node, is nothing to go back to: the disk may be of
+// a machine that moved, or of an image that many nodes start from.
 func TestWhatWorkedInAnotherCluster(t *testing.T) {
 	for name, tc := range map[string]struct {
 		node, cluster string

@@ -70,6 +70,7 @@ const (
 	ReasonAlreadyLoadedForeign   = "AlreadyLoadedForeign"
 	ReasonInUse                  = "InUse"
 	ReasonDrifted                = "Drifted"
+	ReasonParametersDiffer       = "ParametersDiffer"
 	ReasonRolledBack             = "RolledBack"
 	ReasonRebootRequired         = "RebootRequired"
 	ReasonTimeout                = "Timeout"

@@ -64,7 +64,7 @@ func Sequence(ordered map[orders.Key]*v1beta1.NodeModuleSpec, loaded map[orders.
 		return 1
 	}
 	return slices.SortedFunc(maps.Keys(all), func(a, b orders.Key) int {
-		return cmp.Or(rank(a)-rank(b), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+		return cmp.Or(rank(a)-rank(b), a.Compare(b))
 	})
 }
 
@@ -136,6 +136,8 @@ func absent(f observe.Facts) Decision {
 	switch {
 	case live && needed:
 		message = "Module " + m.Name + " stays in the kernel: " + other.String() + " needs it."
+	case live && !strings.Contains(m.Taint, "O"):
+		message = "The kernel's own module " + m.Name + " is live; it is left alone."
 	case live:
 		message = "Module " + m.Name + " is in the kernel, but this agent did not load it; it is left alone."
 	}
@@ -243,6 +245,10 @@ func planned(f observe.Facts) Decision {
 	if other, ok := conflict(f); ok {
 		return rest(orders.Failed(v1beta1.ReasonModuleConflict,
 			"Module %s holds another build of %s on this node, for itself or for what it loads; there can be only one.", other, f.Plan.Main))
+	}
+	if f.Rival != nil {
+		return rest(orders.Failed(v1beta1.ReasonModuleConflict, "Module %s asks for %s with other parameters on this node; there can be "+
+			"only one. Give both the same modprobe.parameters, or select other nodes.", f.Rival, f.Plan.Main))
 	}
 	same := f.SameLoad()
 	// Where modprobe's arguments do not tell the main module, only the end of the load does.

@@ -159,6 +159,7 @@ func (e *Executor) Facts(t orders.Task) (observe.Facts, error) {
 	if f.Live, err = e.Kernel.See(f.Names()...); err != nil {
 		return f, err
 	}
+	f.Rival = e.rival(f)
 	if f.Hold, err = e.hold(f); err != nil {
 		return f, err
 	}
@@ -172,6 +173,27 @@ func (e *Executor) Facts(t orders.Task) (observe.Facts, error) {
 		f.Failure = nil // what it waited for has come
 	}
 	return f, nil
+}
+
+// rival finds another order that asks for the same module with other parameters, and has it or
+// comes first.
+func (e *Executor) rival(f observe.Facts) *orders.Key {
+	if !orders.Present(f.Order) {
+		return nil
+	}
+	effect := func(o *v1beta1.NodeModuleSpec) v1beta1.ModprobeSpec { return o.Config.Modprobe }
+	for _, k := range slices.SortedFunc(maps.Keys(e.Orders), orders.Key.Compare) {
+		other := e.Orders[k]
+		if k == f.Key || !orders.Present(other) || modprobe.Main(&other.Config.Modprobe) != f.Main() ||
+			!orders.SameKernel(other.Config.KernelVersion, f.Release) || observe.SameEffect(effect(other), effect(f.Order)) {
+			continue
+		}
+		has, ours := e.Journal.Loaded[k], e.Journal.Loaded[f.Key]
+		if has != nil && has.Complete || (ours == nil || !ours.Complete) && k.Compare(f.Key) < 0 {
+			return &k
+		}
+	}
+	return nil
 }
 
 // lookAgain reads anew what is loaded for an order, and what is live of it.

@@ -15,10 +15,12 @@ import (
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/journal"
+	"github.com/drover-project/drover/internal/agent/modprobe"
 	"github.com/drover-project/drover/internal/agent/observe"
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/plan"
 	"github.com/drover-project/drover/internal/agent/report"
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 // Load brings the plan into the kernel. The intent is on disk before the first call: whoever comes
@@ -122,6 +124,9 @@ func (e *Executor) intent(f observe.Facts) *journal.Load {
 	if f.SameLoad() {
 		l.Repairs, l.LastRepair = f.Loaded.Repairs, f.Loaded.LastRepair
 	}
+	if !f.Plan.BuiltIn && !modprobe.Raw(&f.Order.Config.Modprobe) {
+		l.Kinds = kinds(f.Plan.MainStep(), f.Order.Config.Modprobe.Parameters)
+	}
 	for _, s := range f.Plan.Steps {
 		before, _ := f.Loaded.Module(s.Name)
 		m, live := f.Live[s.Name]
@@ -139,6 +144,20 @@ func (e *Executor) intent(f observe.Facts) *journal.Load {
 		})
 	}
 	return l
+}
+
+// kinds are the types of those parameters that a module has.
+func kinds(s plan.Step, ordered []string) map[string]string {
+	found := map[string]string{}
+	for _, p := range ordered {
+		name := orders.ParameterName(p)
+		for _, has := range s.Params {
+			if kmod.NormalizeName(has.Name) == name {
+				found[name] = has.Type
+			}
+		}
+	}
+	return found
 }
 
 // insert loads one module. A module that appeared meanwhile is as good when it is the same build.
@@ -191,6 +210,7 @@ func (e *Executor) verify(ctx context.Context, f observe.Facts, l *journal.Load,
 	}
 	seen := observed(m)
 	seen.Adopted = adopted
+	l.Adopted = !slices.ContainsFunc(inserted, func(s plan.Step) bool { return s.Name == l.Main })
 	return e.complete(f, l, seen)
 }
 
@@ -230,6 +250,7 @@ func (e *Executor) Refresh(f observe.Facts) error {
 	next := *f.Loaded
 	if f.Plan != nil {
 		next = *e.intent(f)
+		next.Adopted = f.Loaded.Adopted
 		next.Complete, next.Began, next.Since, next.Observed = f.Loaded.Complete, f.Loaded.Began, f.Loaded.Since, f.Loaded.Observed
 	}
 	next.Item, next.Config, next.DeliveryID = f.Order.ModuleItem, f.Order.Config, orders.DeliveryID(f.Order)

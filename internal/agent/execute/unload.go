@@ -157,7 +157,9 @@ func (e *Executor) drop(k orders.Key) error {
 func (e *Executor) refused(ctx context.Context, f observe.Facts, s plan.Step, inserted []plan.Step, err error) error {
 	var settable []string
 	if s.Name == f.Plan.Main {
-		settable = s.Params
+		for _, p := range s.Params {
+			settable = append(settable, p.Name)
+		}
 	}
 	a := report.LoadFailed(err, settable)
 	known := journal.Refusal{Delivery: orders.DeliveryID(f.Order)}

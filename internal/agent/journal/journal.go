@@ -60,6 +60,10 @@ type Load struct {
 	BuiltIn    bool                 `json:"builtIn,omitempty"`  // the kernel has it compiled in; nothing was loaded
 	Main       string               `json:"main"`               // the module that the order names
 	Modules    []Module             `json:"modules,omitempty"`  // in load order, Main among them
+	// Adopted: Main was live before, so that the order's parameters were not passed.
+	Adopted bool `json:"adopted,omitempty"`
+	// Kinds are the types of those of the order's parameters that Main has; nil: not known.
+	Kinds map[string]string `json:"kinds"`
 	Began      metav1.Time          `json:"began,omitempty"`    // when the load of Main began; zero: it was live already
 	Since      metav1.Time          `json:"since,omitempty"`    // when Main became live
 	// Repairs counts how often it went away although it was wanted, the last time at LastRepair.

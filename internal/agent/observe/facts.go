@@ -33,6 +33,7 @@ type Facts struct {
 	Looked             bool                    // the carrier was looked at in this pass and had not delivered
 	Plan               *plan.Plan              // what to load; nil until resolved
 	Unverified         bool                    // the plan is of an earlier pass
+	Rival              *orders.Key             // another order for the same module, with other parameters; nil: none
 	Hold               *orders.Attempt         // why the fuse keeps the plan out; nil: it does not
 	Unusable           *orders.Attempt         // why what is live is not ready; nil: it is, or nothing is
 	Failure            *orders.Failure         // nil: none is remembered
@@ -86,7 +87,7 @@ func (f Facts) MainLive() bool {
 // SameLoad tells whether what was loaded is what the plan names, with the same parameters.
 func (f Facts) SameLoad() bool {
 	if f.Loaded == nil || f.Loaded.Main != f.Plan.Main || f.Loaded.BuiltIn != f.Plan.BuiltIn ||
-		!sameEffect(f.Loaded.Config.Modprobe, f.Order.Config.Modprobe) {
+		!SameEffect(f.Loaded.Config.Modprobe, f.Order.Config.Modprobe) {
 		return false
 	}
 	for _, s := range f.Plan.Steps {
@@ -98,9 +99,9 @@ func (f Facts) SameLoad() bool {
 	return true
 }
 
-// sameEffect tells whether two settings leave the same in the kernel. args are about the way there;
+// SameEffect tells whether two settings leave the same in the kernel. args are about the way there;
 // what rawArgs do is not known.
-func sameEffect(a, b v1beta1.ModprobeSpec) bool {
+func SameEffect(a, b v1beta1.ModprobeSpec) bool {
 	if modprobe.Raw(&a) || modprobe.Raw(&b) {
 		return slices.Equal(modprobe.LoadArgs(&a), modprobe.LoadArgs(&b))
 	}

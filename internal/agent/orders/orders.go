@@ -5,6 +5,7 @@
 package orders
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -23,6 +24,11 @@ import (
 // Key names an order: the Module it comes from.
 type Key struct {
 	Namespace, Name string
+}
+
+// Compare orders keys by namespace, then by name.
+func (k Key) Compare(other Key) int {
+	return cmp.Or(strings.Compare(k.Namespace, other.Namespace), strings.Compare(k.Name, other.Name))
 }
 
 // KeyOf is the key of an entry.
@@ -80,6 +86,12 @@ func DeliveryID(o *v1beta1.NodeModuleSpec) string {
 		return ""
 	}
 	return o.Delivery.ID
+}
+
+// ParameterName is the name in one of modprobe.parameters, normalised as the kernel compares them.
+func ParameterName(parameter string) string {
+	name, _, _ := strings.Cut(parameter, "=")
+	return kmod.NormalizeName(name)
 }
 
 // InTree are the modules to unload first, normalised.

@@ -141,9 +141,7 @@ func stepOf(s kmod.Step, tree fs.FS) Step {
 
 func (t *trees) step(s kmod.Step) (Step, error) {
 	step := stepOf(s, t.imageFS)
-	for _, param := range s.Info.Params {
-		step.Params = append(step.Params, param.Name)
-	}
+	step.Params = s.Info.Params
 	if s.From == kmod.Host {
 		step.Tree, step.FromHost = t.hostFS, true
 	}

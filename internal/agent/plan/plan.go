@@ -13,6 +13,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/modprobe"
 	"github.com/drover-project/drover/internal/agent/orders"
+	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
 // Plan is what one order brings into the kernel.
@@ -34,7 +35,7 @@ type Step struct {
 	InTree   bool     // it was built from the kernel's own sources
 	Optional bool     // what the order names works without it
 	Needs    []string // the modules whose symbols it uses
-	Params   []string // the names of its parameters
+	Params   []kmod.Param
 	FromHost bool     // the file is of the node's own tree, not of the image
 	Tree     fs.FS    // where the file is, at Path
 	Path     string

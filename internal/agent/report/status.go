@@ -5,6 +5,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/observe"
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/place"
+	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/internal/shared/words"
 )
 
@@ -37,8 +39,51 @@ func Of(f observe.Facts, a *orders.Attempt) Outcome {
 	if a == nil {
 		a = f.Unusable
 	}
+	if a == nil {
+		a = notInForce(f)
+	}
 	return Outcome{Loaded: f.Loaded, Live: f.Holds(), Unproved: unproved(f), Unusable: f.Unusable != nil, Attempt: a}
 }
+
+// notInForce says which of an order's parameters what is live does not have; nil: it has them, as
+// far as the kernel shows.
+func notInForce(f observe.Facts) *orders.Attempt {
+	if !orders.Present(f.Order) || !f.Holds() || f.Loaded.BuiltIn || f.Loaded.Kinds == nil {
+		return nil
+	}
+	main := f.Live[f.Loaded.Main]
+	var other, lacking []string
+	for _, p := range f.Loaded.Config.Modprobe.Parameters {
+		name := orders.ParameterName(p)
+		_, want, _ := strings.Cut(p, "=")
+		kind, known := f.Loaded.Kinds[name]
+		shown, readable := main.Parameters[name]
+		switch {
+		case !known && !readable && !slices.Contains(ofAnyModule, name):
+			lacking = append(lacking, name)
+		case !f.Loaded.Adopted || !readable || kmod.SameValue(kind, want, shown):
+		case slices.Contains(main.Private, name):
+			other = append(other, name+" has another value")
+		default:
+			other = append(other, fmt.Sprintf("%s is %q, not %q", name, words.Clip(shown, maxValue), words.Clip(want, maxValue)))
+		}
+	}
+	switch {
+	case len(other) > 0:
+		return orders.Waiting(v1beta1.ReasonParametersDiffer, "Module %s was live before its load, and keeps the parameters it had: %s. "+
+			"Keep the node from loading it first, then reboot the node or unload %s there.", main.Name, words.List(other, maxNamedUsers), main.Name)
+	case len(lacking) > 0:
+		return orders.Waiting(v1beta1.ReasonParametersDiffer, "Module %s has no parameter %s, and the kernel has ignored it; correct "+
+			"modprobe.parameters.", main.Name, words.List(lacking, maxNamedUsers))
+	}
+	return nil
+}
+
+// maxValue bounds a value in a message.
+const maxValue = 64
+
+// ofAnyModule are parameters that the kernel takes for every module (kernel/module/main.c).
+var ofAnyModule = []string{"dyndbg", "async_probe"}
 
 // unproved is the module that an order names, while it is in the kernel, no load of it has been
 // verified, and nothing speaks against its being what is ordered. A look at the delivery tells.

@@ -159,6 +159,13 @@ var attention = []Reason{
 			"loads it again each time, after ever longer pauses",
 	},
 	{
+		Name: v1beta1.ReasonParametersDiffer, Class: ClassAttention,
+		Meaning: "the kernel module is live with other parameters than `modprobe.parameters`: it was loaded before Drover came to it, or it " +
+			"lacks one of them",
+		Next: "keep the node from loading it first (initramfs, udev, `modules-load.d`), then reboot the node or unload the module there; " +
+			"correct the name of a parameter that the module lacks",
+	},
+	{
 		Name: v1beta1.ReasonRolledBack, Class: ClassFinal,
 		Meaning: "the new build failed, and the previous one serves again",
 		Next: "read the message; fix the image or the Module. Drover tries again at `nextRetry`, at the node's next boot, or on " +

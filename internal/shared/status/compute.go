@@ -141,6 +141,9 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 		if mixed := mixture(desired); mixed != "" {
 			return yes(kind, v1beta1.ReasonMixedContent, live+"; "+mixed)
 		}
+		if differ := only(desired, otherParameters); len(differ) > 0 {
+			return yes(kind, v1beta1.ReasonParametersDiffer, live+"; "+describe(group(differ, m.loadProblem)))
+		}
 		return yes(kind, v1beta1.ReasonLoaded, live)
 	}
 	groups := group(missing, m.loadProblem)
@@ -190,6 +193,11 @@ func others(missing []Node) string {
 		return ""
 	}
 	return ", another build is live on " + words.Count(int(n), "node")
+}
+
+// otherParameters is true where what is live does not have the parameters that are asked for.
+func otherParameters(n *Node) bool {
+	return n.Attempt != nil && n.Attempt.Reason == v1beta1.ReasonParametersDiffer
 }
 
 // notUsable is true where a live kernel module fails a check of readyWhen.

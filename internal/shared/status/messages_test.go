@@ -45,6 +45,19 @@ func TestMessages(t *testing.T) {
 				loaded: "True MixedContent: Live on 3 nodes; r/nic:1 has different content on different nodes: sha256:aa on a, c, sha256:bb on b",
 			},
 		},
+		"a module that was live with other parameters": {
+			given: status.Module{Loads: true, Nodes: nodes(2, live, func(i int, n *status.Node) {
+				if i == 1 {
+					n.Attempt = &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonParametersDiffer,
+						Message: `Module nic was live before its load, and keeps the parameters it had: size is "4", not "8".`}
+				}
+			})},
+			then: map[string]string{
+				ready: "True Ready: Every selected node has everything that the Module asks for",
+				loaded: "True ParametersDiffer: Live on 2 nodes; ParametersDiffer on b: Module nic was live before its load, and keeps the " +
+					`parameters it had: size is "4", not "8".`,
+			},
+		},
 		"an image with content of its own for each architecture": {
 			given: status.Module{Loads: true, Nodes: nodes(2, live, func(i int, n *status.Node) {
 				n.Content = &status.Content{Image: "r/nic:1", Same: []string{"id amd64", "id arm64"}[i], Digest: []string{"sha256:aa", "sha256:bb"}[i]}

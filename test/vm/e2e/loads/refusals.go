@@ -168,43 +168,6 @@ func (s *Steps) firmware(ctx context.Context) error {
 	})
 }
 
-// inTree replaces a module of the kernel's own, which another one uses. Both come back.
-func (s *Steps) inTree(ctx context.Context) error {
-	const name = "drover_refused"
-	content, err := s.NodeModule(ctx, name)
-	if err != nil {
-		return err
-	}
-	image, err := s.PushModule(ctx, name, content, nil)
-	if err != nil {
-		return err
-	}
-	if _, err := s.Console(ctx, "modprobe bonding"); err != nil {
-		return err
-	}
-	both := func(ctx context.Context, want bool) error {
-		return errors.Join(s.InKernel(ctx, artifacts.Linux61, "bonding", want), s.InKernel(ctx, artifacts.Linux61, "tls", want))
-	}
-	if err := both(ctx, true); err != nil {
-		return err
-	}
-	key := client.ObjectKey{Namespace: Restricted, Name: "in-tree"}
-	m := Module(key, artifacts.Linux61, image, name)
-	m.Spec.ModuleLoader.Container.InTreeModulesToRemove = []string{"tls"}
-	if err := s.Client.Create(ctx, m); err != nil {
-		return err
-	}
-	if err := s.Eventually(ctx, "the module is loaded in place of the kernel's own", func(ctx context.Context) error {
-		return errors.Join(s.Ready(ctx, artifacts.Linux61, key, name), both(ctx, false))
-	}); err != nil {
-		return err
-	}
-	if err := s.Remove(ctx, key, name); err != nil {
-		return err
-	}
-	return s.Eventually(ctx, "the kernel's own are back", func(ctx context.Context) error { return both(ctx, true) })
-}
-
 // crash lets a module take the node down; the next boot keeps it out for a while and serves. When
 // it has done so twice, it is quarantined.
 func (s *Steps) crash(ctx context.Context) error {

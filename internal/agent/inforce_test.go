@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host/fake"
+)
+
+// TestParametersThatAreNotInForce are told: those of a module that was live before, and those that
+// the module lacks.
+func TestParametersThatAreNotInForce(t *testing.T) {
+	const differ = "Waiting ParametersDiffer"
+	cases := map[string]struct {
+		live    []string // the parameters with which the host has loaded it; nil: it has not
+		ordered []string
+		want    string
+		lacks   bool // what is ordered is in force nowhere
+		says    string
+	}{
+		"loaded with them":            {ordered: []string{"size=8"}},
+		"live with none, none wanted": {live: []string{}},
+		"live with the same":          {live: []string{"size=8"}, ordered: []string{"size=0x8"}},
+		"live with others": {live: []string{"size=4"}, ordered: []string{"size=8"}, want: differ,
+			says: `Module gadget was live before its load, and keeps the parameters it had: size is "4", not "8".`},
+		"live, and they do not show": {live: []string{}, ordered: []string{"size=8"}},
+		"one that the module lacks": {ordered: []string{"szie=8", "size=8"}, want: differ, lacks: true,
+			says: "Module gadget has no parameter szie, and the kernel has ignored it"},
+		"one that each module has":    {ordered: []string{"dyndbg=+p"}},
+		"a dash for a low line":       {ordered: []string{"low-water=1"}},
+		"a long value":                {live: []string{"size=" + strings.Repeat("9", 300)}, ordered: []string{"size=8"}, want: ""},
+		"of a live one that lacks it": {live: []string{}, ordered: []string{"szie=8"}, want: differ, lacks: true, says: "has no parameter szie"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, fake.Options{})
+			m := gadget
+			m.Params = append(m.Params[:1:1], m.Params[0])
+			m.Params[1].Name = "low_water"
+			if tc.live != nil {
+				r.must(r.host.Insmod(ko(m), tc.live...))
+			}
+			o := order("gadget", r.deliver("d1", m), params(tc.ordered...))
+			for range 2 {
+				s := r.pass(o)
+				same(t, "attempt", tc.want, attempt(s, "gadget"))
+				same(t, "live", o.Config.ContainerImage, loadedImage(s, "gadget"))
+				if tc.says != "" && !strings.Contains(s.Attempts[0].Message, tc.says) {
+					t.Errorf("message %q", s.Attempts[0].Message)
+				}
+				r.restart(r.host)
+			}
+			r.must(r.host.Rmmod("gadget")) // it is loaded again, with what is ordered
+			s := r.pass(o)
+			same(t, "attempt after a repair", tc.lacks, attempt(s, "gadget") == differ)
+		})
+	}
+}
+
+// TestOneModuleWithTwoSettings: two orders that ask for one module with different parameters are a
+// conflict for the one that comes later.
+func TestOneModuleWithTwoSettings(t *testing.T) {
+	called := func(name string) func(*v1beta1.NodeModuleSpec) {
+		return func(s *v1beta1.NodeModuleSpec) { s.Name = name }
+	}
+	r := newRig(t, fake.Options{})
+	d := r.deliver("d1", gadget)
+	a, b := order("gadget", d, params("size=4"), called("a")), order("gadget", d, params("size=8"), called("b"))
+
+	s := r.pass(a, b)
+	same(t, "a", "", attempt(s, "a"))
+	same(t, "b", "Failed ModuleConflict", attempt(s, "b"))
+	if m := s.Attempts[0].Message; !strings.Contains(m, "Module ns/a asks for gadget with other parameters") {
+		t.Errorf("message %q", m)
+	}
+	same(t, "passed", "4", r.host.Passed("gadget")["size"])
+
+	// What serves is not disturbed, and a change of it has to be one of both.
+	a2 := order("gadget", d, params("size=5"), called("a"))
+	s = r.pass(order("gadget", d, params("size=4"), called("b")), a)
+	same(t, "b, alike", "", attempt(s, "b"))
+	s = r.pass(order("gadget", d, params("size=4"), called("b")), a2)
+	same(t, "a, changed alone", "Failed ModuleConflict", attempt(s, "a"))
+	same(t, "b", "", attempt(s, "b"))
+	s = r.pass(a2)
+	same(t, "b is unclaimed", "Unclaimed Unclaimed", attempt(s, "b"))
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package loads
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/test/vm/artifacts"
+	"github.com/drover-project/drover/test/vm/e2e/suite"
+)
+
+// inTree replaces a module of the kernel's own, which another one uses. Both come back.
+func (s *Steps) inTree(ctx context.Context) error {
+	const name = "drover_refused"
+	content, err := s.NodeModule(ctx, name)
+	if err != nil {
+		return err
+	}
+	image, err := s.PushModule(ctx, name, content, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Console(ctx, "modprobe bonding"); err != nil {
+		return err
+	}
+	both := func(ctx context.Context, want bool) error {
+		return errors.Join(s.InKernel(ctx, artifacts.Linux61, "bonding", want), s.InKernel(ctx, artifacts.Linux61, "tls", want))
+	}
+	if err := both(ctx, true); err != nil {
+		return err
+	}
+	key := client.ObjectKey{Namespace: Restricted, Name: "in-tree"}
+	m := Module(key, artifacts.Linux61, image, name)
+	m.Spec.ModuleLoader.Container.InTreeModulesToRemove = []string{"tls"}
+	if err := s.Client.Create(ctx, m); err != nil {
+		return err
+	}
+	if err := s.Eventually(ctx, "the module is loaded in place of the kernel's own", func(ctx context.Context) error {
+		return errors.Join(s.Ready(ctx, artifacts.Linux61, key, name), both(ctx, false))
+	}); err != nil {
+		return err
+	}
+	if err := s.Remove(ctx, key, name); err != nil {
+		return err
+	}
+	return s.Eventually(ctx, "the kernel's own are back", func(ctx context.Context) error { return both(ctx, true) })
+}
+
+// untouched is how long a set of which one module is busy has to stay as it is: several tries.
+const untouched = 3 * time.Minute
+
+// inTreeBusy asks for two of the kernel's own to leave, of which a process holds the second one,
+// that was loaded with a parameter. Nothing leaves before the process ends; with the Module gone,
+// both are as they were.
+func (s *Steps) inTreeBusy(ctx context.Context) error {
+	const name = "drover_refused"
+	content, err := s.NodeModule(ctx, name)
+	if err != nil {
+		return err
+	}
+	image, err := s.PushModule(ctx, name, content, nil)
+	if err != nil {
+		return err
+	}
+	pid, err := s.Console(ctx, "modprobe tls; modprobe brd rd_nr=3; sleep 86400 </dev/ram0 >/dev/null 2>&1 & echo $!")
+	if err != nil {
+		return err
+	}
+	as := func(ctx context.Context, want bool) error {
+		return errors.Join(s.InKernel(ctx, artifacts.Linux61, "tls", want), s.InKernel(ctx, artifacts.Linux61, "brd", want))
+	}
+	key := client.ObjectKey{Namespace: Restricted, Name: "in-tree-busy"}
+	m := Module(key, artifacts.Linux61, image, name)
+	m.Spec.ModuleLoader.Container.InTreeModulesToRemove = []string{"tls", "brd"}
+	if err := s.Client.Create(ctx, m); err != nil {
+		return err
+	}
+	if err := s.Eventually(ctx, "the status names the process", func(ctx context.Context) error {
+		a, err := s.attempt(ctx, key)
+		if err == nil && (a.Reason != v1beta1.ReasonInUse || !strings.Contains(a.Message, "Module brd is in use by process sleep")) {
+			err = fmt.Errorf("the attempt is %s: %s", a.Reason, a.Message)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := s.Throughout(ctx, untouched, func(ctx context.Context) error { return as(ctx, true) }); err != nil {
+		return err
+	}
+	left, err := s.unloadsFor(ctx, key)
+	s.Extra["busySetUnloads"] = left
+	if err != nil || left > 0 {
+		return errors.Join(err, fmt.Errorf("%d modules left for %s while one was in use", left, key))
+	}
+	if _, err := s.Console(ctx, "kill "+strings.TrimSpace(pid)); err != nil {
+		return err
+	}
+	if err := s.Eventually(ctx, "the module is loaded in place of the kernel's own", func(ctx context.Context) error {
+		return errors.Join(s.Ready(ctx, artifacts.Linux61, key, name), as(ctx, false))
+	}); err != nil {
+		return err
+	}
+	if err := s.Remove(ctx, key, name); err != nil {
+		return err
+	}
+	return s.Eventually(ctx, "the kernel's own are back, with the parameter", func(ctx context.Context) error {
+		return errors.Join(as(ctx, true), s.Expect(ctx, artifacts.Linux61, "cat /sys/module/brd/parameters/rd_nr", "3"))
+	})
+}
+
+// unloadsFor counts the unloads that the first node's agent has made for a Module, as it logs them.
+func (s *Steps) unloadsFor(ctx context.Context, key client.ObjectKey) (int, error) {
+	log, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "logs", "daemonset/drover-agent")
+	n := 0
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "Unloading") && strings.Contains(line, key.String()) {
+			n++
+		}
+	}
+	return n, err
+}
+
+// notInForce loads the build of a Module by hand, with another parameter, before the Module comes:
+// what is live is kept, and both values are told. Unloaded once, it is loaded as it is ordered.
+func (s *Steps) notInForce(ctx context.Context) error {
+	if _, err := s.Console(ctx, "cp $(find /var/lib/drover/store -name drover_sample.ko | head -n 1) /tmp/sample.ko"); err != nil {
+		return err
+	}
+	m := &v1beta1.Module{}
+	if err := s.Client.Get(ctx, Loader, m); err != nil {
+		return err
+	}
+	if err := s.Remove(ctx, Loader, Sample); err != nil {
+		return err
+	}
+	if _, err := s.Console(ctx, "insmod /tmp/sample.ko devices=2 greeting=mine"); err != nil {
+		return err
+	}
+	again := Module(Loader, "", "", "")
+	again.Spec = m.Spec
+	if err := s.Client.Create(ctx, again); err != nil {
+		return err
+	}
+	ordered := m.Spec.ModuleLoader.Container.Modprobe.Parameters[1]
+	_, value, _ := strings.Cut(ordered, "=")
+	if err := s.Eventually(ctx, "the Module names both values", func(ctx context.Context) error {
+		return errors.Join(s.ConditionIs(ctx, Loader, v1beta1.ConditionLoaded, "True", v1beta1.ReasonParametersDiffer),
+			s.attemptIs(ctx, v1beta1.AttemptWaiting, fmt.Sprintf("greeting is %q, not %q", "mine", value)),
+			s.Expect(ctx, artifacts.Linux61, greeting, "mine"))
+	}); err != nil {
+		return err
+	}
+	if _, err := s.Console(ctx, "rmmod drover_sample"); err != nil {
+		return err
+	}
+	return s.Eventually(ctx, "it is loaded with what is ordered", func(ctx context.Context) error {
+		return errors.Join(s.ConditionIs(ctx, Loader, v1beta1.ConditionLoaded, "True", v1beta1.ReasonLoaded),
+			s.Expect(ctx, artifacts.Linux61, greeting, value))
+	})
+}
