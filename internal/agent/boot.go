@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -163,6 +164,36 @@ func (r *record) forBoot(release string) v1beta1.NodeModulesConfigSpec {
 		spec.Modules = append(spec.Modules, m)
 	}
 	return spec
+}
+
+// accept records what is ordered, as soon as the cluster's identity is known. Orders that are not
+// recorded must not be carried out: an agent that starts without the API server works from the
+// record, and would go back to older ones.
+func (a *Agent) accept(ctx context.Context, spec v1beta1.NodeModulesConfigSpec) error {
+	a.identify(ctx)
+	if a.cluster == "" {
+		if a.recorded != nil && equality.Semantic.DeepEqual(a.recorded.Spec, spec) {
+			return nil // as without an answer of the API server: they are what would be worked from then
+		}
+		// The cause is in the second line, whose changes are not reported: it may differ each time.
+		return fmt.Errorf("the agent does not know which cluster this is, so that the orders cannot be recorded\n%w", a.nameless)
+	}
+	if err := a.recorded.belongsTo(a.o.StateDir, a.cluster); err != nil {
+		a.foreign = err
+		a.logDistrusted(ctx)
+	}
+	forgot, err := a.memory.Journal.Join(a.cluster)
+	if err != nil {
+		return fmt.Errorf("the cluster cannot be recorded: %w", err)
+	}
+	if forgot {
+		klog.FromContext(ctx).Info("What worked in another cluster is not gone back to", "cluster", a.cluster)
+	}
+	a.recorded = nil // from now on the API server's word counts
+	if err := a.record.write(record{ClusterUID: a.cluster, NodeName: a.o.NodeName, Spec: spec}); err != nil {
+		return fmt.Errorf("the orders cannot be recorded: %w", err)
+	}
+	return nil
 }
 
 type recorder struct {

@@ -64,8 +64,8 @@ type Load struct {
 	Adopted bool `json:"adopted,omitempty"`
 	// Kinds are the types of those of the order's parameters that Main has; nil: not known.
 	Kinds map[string]string `json:"kinds"`
-	Began      metav1.Time          `json:"began,omitempty"`    // when the load of Main began; zero: it was live already
-	Since      metav1.Time          `json:"since,omitempty"`    // when Main became live
+	Began metav1.Time       `json:"began,omitempty"` // when the load of Main began; zero: it was live already
+	Since metav1.Time       `json:"since,omitempty"` // when Main became live
 	// Repairs counts how often it went away although it was wanted, the last time at LastRepair.
 	Repairs    int32                   `json:"repairs,omitempty"`
 	LastRepair *metav1.Time            `json:"lastRepair,omitempty"`

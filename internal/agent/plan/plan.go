@@ -36,8 +36,8 @@ type Step struct {
 	Optional bool     // what the order names works without it
 	Needs    []string // the modules whose symbols it uses
 	Params   []kmod.Param
-	FromHost bool     // the file is of the node's own tree, not of the image
-	Tree     fs.FS    // where the file is, at Path
+	FromHost bool  // the file is of the node's own tree, not of the image
+	Tree     fs.FS // where the file is, at Path
 	Path     string
 	// way tells apart loads of one build that may be answered differently; empty: the agent's own.
 	way string

@@ -79,7 +79,7 @@ func (s *Steps) loadGroups() map[string][][]suite.Step {
 			suite.Show("rolledBack", "a new build that the kernel refuses brings the previous one back", s.rolledBack),
 			suite.Show("firmware", "a module finds the firmware that came with it, and takes it along when it goes", s.firmware),
 			suite.Show("inTree", "a module of the kernel's own makes room, with its user, and both come back", s.inTree),
-			suite.Show("inTreeBusy", "of a set of the kernel's own nothing leaves while one is in use, and they come back as they were", s.inTreeBusy),
+			suite.Show("inTreeBusy", "of the kernel's own nothing leaves while one is in use, and they come back as they were", s.inTreeBusy),
 			suite.Show("notInForce", "parameters that are not in force are told, with both values", s.notInForce),
 			suite.Show("modprobe", "kmod's modprobe loads and unloads with args, and with rawArgs", s.modprobe),
 			suite.Show("blacklist", "what a Module replaces is kept out of the host's own loads, while it is there", s.blacklist),
