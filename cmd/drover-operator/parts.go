@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/hub/direct"
 	"github.com/drover-project/drover/internal/hub/ocm"
 	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/operator/controller/agentpod"
 	"github.com/drover-project/drover/internal/operator/controller/claims"
 	"github.com/drover-project/drover/internal/operator/controller/condition"
 	"github.com/drover-project/drover/internal/operator/controller/guard"
@@ -74,12 +75,13 @@ func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Cont
 	c, live := mgr.GetClient(), mgr.GetAPIReader()
 	recorder := kube.NewRecorder(mgr.GetEventRecorder(operator.Name))
 	all := map[string]operator.Controller{
-		"module":  module.New(c, live, options.Module(recorder, closed, numbers)),
-		"node":    node.New(c, node.Options{Makes: options.Makes(), Recorder: recorder, Metrics: numbers, Gate: closed}),
-		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: options.Orders.AgentImage, DRA: options.Orders.DRA, Role: role, Gate: closed}),
-		"guard":   guards,
-		"startup": startup.New(c, options.StartupTaints, closed),
-		"ooto":    ooto.New(c, live, ooto.Options{Gate: closed, Recorder: recorder}),
+		"module":   module.New(c, live, options.Module(recorder, closed, numbers)),
+		"node":     node.New(c, node.Options{Makes: options.Makes(), Recorder: recorder, Metrics: numbers, Gate: closed}),
+		"plugin":   plugin.New(c, live, plugin.Options{AgentImage: options.Orders.AgentImage, DRA: options.Orders.DRA, Role: role, Gate: closed}),
+		"guard":    guards,
+		"startup":  startup.New(c, options.StartupTaints, closed),
+		"agentpod": agentpod.New(c, live, options.Namespace, closed, nil),
+		"ooto":     ooto.New(c, live, ooto.Options{Gate: closed, Recorder: recorder}),
 	}
 	if options.NodeCondition {
 		all["condition"] = condition.New(c, closed, nil)

@@ -25,12 +25,12 @@ import (
 // there watches for it.
 func TestEachModeRunsItsControllers(t *testing.T) {
 	e := env.Get(t)
-	whole := []string{"guard", "image", "module", "node", "ooto", "plugin", "preflight", "startup"}
+	whole := []string{"agentpod", "guard", "image", "module", "node", "ooto", "plugin", "preflight", "startup"}
 	for flags, want := range map[string][]string{
 		"--signer-image=s:1":   whole,
 		"--examiner-image=o:1": whole,
-		"--mode=cluster":       {"guard", "module", "node", "ooto", "plugin", "preflight", "startup"},
-		"--mode=spoke --signer-image=s:1 --examiner-image=o:1": {"claims", "guard", "module", "node", "ooto", "plugin", "startup"},
+		"--mode=cluster":       {"agentpod", "guard", "module", "node", "ooto", "plugin", "preflight", "startup"},
+		"--mode=spoke --signer-image=s:1 --examiner-image=o:1": {"agentpod", "claims", "guard", "module", "node", "ooto", "plugin", "startup"},
 	} {
 		t.Run(flags, func(t *testing.T) {
 			options, err := operator.ParseFlags(append(strings.Fields(flags), "--agent-image=a:1", "--metrics-bind-address=0",

@@ -20,6 +20,7 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/controller/agentpod"
 	"github.com/drover-project/drover/internal/operator/controller/plugin"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/testkit/env"
@@ -189,6 +190,15 @@ func forgedAttacks() []Attack {
 				foreign := s.foreignDaemonSet()
 				s.create(foreign)
 				return s.operator().Delete(s.Context(), foreign)
+			}},
+		{Who: OperatorToken, What: "delete an agent's pod that is at work", Why: "nothing would look after the node meanwhile", Answer: deletes,
+			Try: func(s *Scene) error {
+				pod := &corev1.Pod{ObjectMeta: meta(env.OperatorNamespace, "drover-agent-"+s.namespace), Spec: corev1.PodSpec{
+					NodeName: s.node(kernelVersion), Containers: []corev1.Container{{Name: "agent", Image: "registry.example.com/agent:1"}},
+				}}
+				pod.Labels = map[string]string{"app.kubernetes.io/name": agentpod.AgentLabel}
+				s.create(pod)
+				return s.operator().Delete(s.Context(), pod, client.GracePeriodSeconds(0))
 			}},
 		{Who: OperatorToken, What: "say, on a spoke, which image carriers run", Why: "carriers come to every node",
 			Answer: Policy("drover-operator-configmaps"), Try: rewritesImages},

@@ -28,6 +28,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/operator/controller/agentpod"
 	"github.com/drover-project/drover/internal/operator/controller/module"
 	"github.com/drover-project/drover/internal/operator/controller/moduleimage"
 	"github.com/drover-project/drover/internal/operator/controller/node"
@@ -298,6 +299,7 @@ func controllers(mgr ctrl.Manager, o *operator.Options) map[string]operator.Cont
 		"node":    node.New(c, node.Options{Makes: o.Makes(), Recorder: recorder, Metrics: numbers, Gate: closed}),
 		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: o.Orders.AgentImage, DRA: o.Orders.DRA, Gate: closed}),
 		"startup": startup.New(c, o.StartupTaints, closed),
+		"agents":  agentpod.New(c, live, o.Namespace, closed, nil),
 		"image":   moduleimage.New(c, live, o.Images(closed)),
 	}
 }

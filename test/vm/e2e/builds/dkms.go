@@ -103,10 +103,3 @@ func (s *Steps) follow(ctx context.Context, m *v1beta1.Module, modules ...string
 		return s.Ready(ctx, artifacts.Linux61, key, strings.ReplaceAll(modules[0], "-", "_"))
 	})
 }
-
-// Within is eventually for what takes longer.
-func (s *Steps) Within(ctx context.Context, limit time.Duration, what string, check func(context.Context) error) error {
-	longer := *s
-	longer.Patience = limit
-	return longer.Eventually(ctx, what, check)
-}

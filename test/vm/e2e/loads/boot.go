@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/testkit/devcluster"
 	"github.com/drover-project/drover/test/vm/artifacts"
 	"github.com/drover-project/drover/test/vm/e2e/suite"
@@ -164,4 +165,56 @@ func (s *Steps) bootTook(ctx context.Context) error {
 		"of the load: %s",
 		took.Round(10*time.Millisecond), bootTarget, strings.Join(strings.Fields(output), ", "))
 	return nil
+}
+
+// successorTime is how long it takes until another agent serves where one cannot end: its grace
+// period, what the operator waits after it, and the start of a pod.
+const successorTime = 8 * time.Minute
+
+// hungCall lets an init wait for ever, and deletes the agent's pod, which cannot end: the operator
+// removes its object, and the next agent serves beside what is left of it.
+func (s *Steps) hungCall(ctx context.Context) error {
+	const name = "drover_hang"
+	content, err := s.NodeModule(ctx, name)
+	if err != nil {
+		return err
+	}
+	image, err := s.PushModule(ctx, name, content, nil)
+	if err != nil {
+		return err
+	}
+	key := client.ObjectKey{Namespace: Restricted, Name: "hang"}
+	if err := s.Client.Create(ctx, Module(key, artifacts.Linux61, image, name)); err != nil {
+		return err
+	}
+	if err := s.Eventually(ctx, "the status says that the call does not return", func(ctx context.Context) error {
+		a, err := s.attempt(ctx, key)
+		if err == nil && a.Reason != v1beta1.ReasonTimeout {
+			err = fmt.Errorf("the attempt is %s (%s): %s", a.State, a.Reason, a.Message)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	const agents = "-l=app.kubernetes.io/name=drover-agent"
+	before, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "get", "pods", agents, "-o=name")
+	if err != nil {
+		return err
+	}
+	if _, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "delete", "pods", agents, "--wait=false"); err != nil {
+		return err
+	}
+	if err := s.Within(ctx, successorTime, "another agent runs", func(ctx context.Context) error {
+		now, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "get", "pods", agents, "--field-selector=status.phase=Running", "-o=name")
+		if err == nil && (now == "" || now == before) {
+			err = fmt.Errorf("agents: %q", now)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := s.Greet(ctx, "successor"); err != nil {
+		return err
+	}
+	return errors.Join(s.greeted(ctx, "successor"), s.InKernel(ctx, artifacts.Linux61, name, true))
 }

@@ -83,6 +83,7 @@ func (s *Steps) loadGroups() map[string][][]suite.Step {
 			suite.Show("notInForce", "parameters that are not in force are told, with both values", s.notInForce),
 			suite.Show("modprobe", "kmod's modprobe loads and unloads with args, and with rawArgs", s.modprobe),
 			suite.Show("blacklist", "what a Module replaces is kept out of the host's own loads, while it is there", s.blacklist),
+			suite.Show("successorServes", "an agent that a hung init keeps from ending has a successor, which serves", s.hungCall),
 		}, {
 			start,
 			loaded,

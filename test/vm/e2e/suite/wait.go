@@ -40,6 +40,13 @@ func (s *Suite) Eventually(ctx context.Context, what string, check func(context.
 	return nil
 }
 
+// Within is Eventually for what takes longer.
+func (s *Suite) Within(ctx context.Context, limit time.Duration, what string, check func(context.Context) error) error {
+	longer := *s
+	longer.Patience = limit
+	return longer.Eventually(ctx, what, check)
+}
+
 // Throughout checks that something holds for a while, again and again.
 func (s *Suite) Throughout(ctx context.Context, duration time.Duration, check func(context.Context) error) error {
 	var broken error
