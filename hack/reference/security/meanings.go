@@ -55,8 +55,8 @@ var policies = map[string]string{
 	"drover-operator-workloads": "What the operator makes has the labels and the shape of a device plugin's or DRA driver's DaemonSet, of " +
 		"an image's Job, or of a ServiceAccount without Secrets; it changes no others.",
 	"drover-operator-configmaps": "In its namespace, the operator writes the ConfigMap of a spoke's kernels, and not the one of images.",
-	"drover-operator-deletes":    "Of pods, DaemonSets, Jobs and ServiceAccounts, the operator deletes what was made for a Module, and an agent's pod that is " +
-		"being deleted.",
+	"drover-operator-deletes": "Of pods, DaemonSets, Jobs and ServiceAccounts, the operator deletes what was made for a Module, " +
+		"and an agent's pod that is being deleted.",
 	"drover-operator-modules": "The operator writes its finalizer into Modules, and nothing else, but for those that it keeps for " +
 		"`ooto.sigs.k8s.io`.",
 	"drover-operator-nodes": "The operator writes its own labels, its cordons and one condition of nodes, and takes off taints that are not " +
