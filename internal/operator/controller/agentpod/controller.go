@@ -4,7 +4,7 @@
 // never returns keeps a process of the pod until the node's next boot, and a DaemonSet makes no
 // second pod before the first is gone.
 //
-// Reads: NodeModulesConfig, Node, and the agent's pods, without a cache. Writes: deletes such a pod.
+// Reads: NodeModulesConfig, Node, and the pods of agents, uncached. Writes: deletes such pods.
 package agentpod
 
 import (
@@ -99,8 +99,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		if pod.DeletionTimestamp == nil || c.clock.Now().Before(pod.DeletionTimestamp.Add(Patience)) {
 			continue
 		}
-		log.FromContext(ctx).Info("Removing the object of an agent's pod that cannot end, so that another agent starts: a kernel call on its node "+
-			"does not return. Reboot the node", "node", request.Name, "pod", pod.Name)
+		log.FromContext(ctx).Info("Removing the object of an agent's pod that cannot end, so that another agent starts: a kernel call on its "+
+			"node does not return. Reboot the node", "node", request.Name, "pod", pod.Name)
 		err := c.client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
 		if err = kube.UnlessGone("delete an agent's pod", err); err != nil {
 			return reconcile.Result{}, err

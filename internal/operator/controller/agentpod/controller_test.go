@@ -113,7 +113,9 @@ func agent(node, label string) *corev1.Pod {
 		label = agentpod.AgentLabel
 	}
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "drover-agent-", Labels: map[string]string{"app.kubernetes.io/name": label}},
-		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "agent", Image: "registry.invalid/agent:1"}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, GenerateName: "drover-agent-", Labels: map[string]string{"app.kubernetes.io/name": label},
+		},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "agent", Image: "registry.invalid/agent:1"}}},
 	}
 }
