@@ -100,6 +100,7 @@ var ofLoads = []Alert{
 		Name: "DroverConflict", Severity: SeverityWarning, For: usual,
 		Reasons: []string{
 			v1beta1.ReasonModuleConflict, v1beta1.ReasonFirmwareConflict, v1beta1.ReasonAlreadyLoadedForeign, v1beta1.ReasonParametersDiffer,
+			v1beta1.ReasonDependencyKept,
 		},
 		Summary: "Another owner has the kernel module or its firmware on nodes",
 		Text:    "Another Module, or a load by hand, has what this Module asks for",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
 // TestParametersThatAreNotInForce are told: those of a module that was live before, and those that
@@ -87,4 +88,36 @@ func TestOneModuleWithTwoSettings(t *testing.T) {
 	same(t, "b", "", attempt(s, "b"))
 	s = r.pass(a2)
 	same(t, "b is unclaimed", "Unclaimed Unclaimed", attempt(s, "b"))
+}
+
+// TestAKeptDependencyIsTold: two Modules bring the same module under theirs, and both are upgraded:
+// each keeps the old one for the other. A boot brings the new one.
+func TestAKeptDependencyIsTold(t *testing.T) {
+	bus := func(version string) synth.Module { return synth.Module{Name: "bus_core", Version: version} }
+	on := func(name, version string) synth.Module {
+		return synth.Module{Name: name, Version: version, Depends: []string{"bus_core"}}
+	}
+	r := newRig(t, fake.Options{})
+	a1, b1 := r.deliver("a1", on("nic", "1"), bus("1")), r.deliver("b1", on("gpu", "1"), bus("1"))
+	r.pass(order("nic", a1), order("gpu", b1))
+	a2, b2 := r.deliver("a2", on("nic", "2"), bus("2")), r.deliver("b2", on("gpu", "2"), bus("2"))
+	now := []v1beta1.NodeModuleSpec{order("nic", a2), order("gpu", b2)}
+	r.pass(now...)
+	s := r.pass(now...)
+	same(t, "live is the old one", buildID(t, bus("1")), r.host.Live()["bus_core"])
+	for name, other := range map[string]string{"nic": "ns/gpu", "gpu": "ns/nic"} {
+		same(t, name, "Waiting DependencyKept", attempt(s, name))
+		for _, a := range s.Attempts {
+			want := "bus_core has build " + buildID(t, bus("1")) + " instead of " + buildID(t, bus("2")) + ", and Module " + other + " uses it, too"
+			if a.Name == name && !strings.Contains(a.Message, want) {
+				t.Errorf("message %q", a.Message)
+			}
+		}
+	}
+	r.host.Reboot("")
+	r.restart(r.host)
+	s = r.pass(now...)
+	same(t, "live after a boot", buildID(t, bus("2")), r.host.Live()["bus_core"])
+	same(t, "nic", "", attempt(s, "nic"))
+	same(t, "gpu", "", attempt(s, "gpu"))
 }

@@ -200,6 +200,7 @@ func TestModprobeHangs(t *testing.T) {
 	s := r.pass(order("gadget", d, args(loadV, nil)))
 	same(t, "attempt", "Failed Timeout", attempt(s, "gadget"))
 	for _, m := range []synth.Module{busCore, stacked} { // it goes on after all
+		m.InTree = m.Name == busCore.Name // as in the host's tree
 		if err := r.host.Insmod(ko(m)); err != nil {
 			t.Fatal(err)
 		}

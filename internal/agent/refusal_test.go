@@ -172,7 +172,7 @@ func TestDependencyConflict(t *testing.T) {
 		},
 		"a symbol is not there": {live: &other, fault: fake.Fault{Errno: "ENOENT"}, image: []synth.Module{bus, user},
 			then: "Failed DependencyConflict"},
-		"another build that fits": {live: &other, image: []synth.Module{bus, user}},
+		"another build that fits": {live: &other, image: []synth.Module{bus, user}, then: "Waiting DependencyKept"},
 		"the very build":          {live: &bus, fault: disagrees, image: []synth.Module{bus, user}, then: "Failed UnknownSymbol"},
 		"not live before":         {fault: disagrees, image: []synth.Module{bus, user}, then: "Failed UnknownSymbol"},
 		"refused for something else": {live: &other, fault: fake.Fault{Errno: "ENODEV"}, image: []synth.Module{bus, user},

@@ -71,6 +71,7 @@ const (
 	ReasonInUse                  = "InUse"
 	ReasonDrifted                = "Drifted"
 	ReasonParametersDiffer       = "ParametersDiffer"
+	ReasonDependencyKept         = "DependencyKept"
 	ReasonRolledBack             = "RolledBack"
 	ReasonRebootRequired         = "RebootRequired"
 	ReasonTimeout                = "Timeout"

@@ -42,6 +42,9 @@ func Of(f observe.Facts, a *orders.Attempt) Outcome {
 	if a == nil {
 		a = notInForce(f)
 	}
+	if a == nil {
+		a = kept(f)
+	}
 	return Outcome{Loaded: f.Loaded, Live: f.Holds(), Unproved: unproved(f), Unusable: f.Unusable != nil, Attempt: a}
 }
 
@@ -77,6 +80,31 @@ func notInForce(f observe.Facts) *orders.Attempt {
 			"modprobe.parameters.", main.Name, words.List(lacking, maxNamedUsers))
 	}
 	return nil
+}
+
+// kept says which modules, that what is live needs, are live as another build than the one on disk;
+// nil: none.
+func kept(f observe.Facts) *orders.Attempt {
+	if !orders.Present(f.Order) || !f.Holds() {
+		return nil
+	}
+	var others []string
+	for _, m := range f.Loaded.Modules {
+		now, live := f.Live[m.Name]
+		if !live || m.Name == f.Loaded.Main || m.Planned == "" || orders.IdentityOf(now) == m.Planned {
+			continue
+		}
+		text := fmt.Sprintf("%s has build %s instead of %s", m.Name, cmp.Or(orders.IdentityOf(now), "none"), m.Planned)
+		if user, shared := f.Journal.NeededBy(f.Key, m.Name); shared {
+			text += ", and Module " + user.String() + " uses it, too"
+		}
+		others = append(others, text)
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return orders.Waiting(v1beta1.ReasonDependencyKept, "Module %s is live with another build of what it needs: %s. A boot of the node loads "+
+		"what the image has.", f.Loaded.Main, words.List(others, maxNamedUsers))
 }
 
 // maxValue bounds a value in a message.

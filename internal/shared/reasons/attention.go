@@ -166,6 +166,12 @@ var attention = []Reason{
 			"correct the name of a parameter that the module lacks",
 	},
 	{
+		Name: v1beta1.ReasonDependencyKept, Class: ClassAttention,
+		Meaning: "the kernel module is live with another build of a module that it needs than its image has: that one was live before, or " +
+			"another Module uses it, too",
+		Next: "reboot the node, or unload all Modules that use the one in the message there",
+	},
+	{
 		Name: v1beta1.ReasonRolledBack, Class: ClassFinal,
 		Meaning: "the new build failed, and the previous one serves again",
 		Next: "read the message; fix the image or the Module. Drover tries again at `nextRetry`, at the node's next boot, or on " +

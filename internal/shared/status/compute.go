@@ -141,8 +141,8 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 		if mixed := mixture(desired); mixed != "" {
 			return yes(kind, v1beta1.ReasonMixedContent, live+"; "+mixed)
 		}
-		if differ := only(desired, otherParameters); len(differ) > 0 {
-			return yes(kind, v1beta1.ReasonParametersDiffer, live+"; "+describe(group(differ, m.loadProblem)))
+		if other := group(only(desired, otherwise), m.loadProblem); len(other) > 0 {
+			return yes(kind, other[0].Reason, live+"; "+describe(other))
 		}
 		return yes(kind, v1beta1.ReasonLoaded, live)
 	}
@@ -195,9 +195,10 @@ func others(missing []Node) string {
 	return ", another build is live on " + words.Count(int(n), "node")
 }
 
-// otherParameters is true where what is live does not have the parameters that are asked for.
-func otherParameters(n *Node) bool {
-	return n.Attempt != nil && n.Attempt.Reason == v1beta1.ReasonParametersDiffer
+// otherwise is true where what is live has other parameters, or other modules under it, than the
+// Module asks for.
+func otherwise(n *Node) bool {
+	return n.Attempt != nil && slices.Contains([]string{v1beta1.ReasonParametersDiffer, v1beta1.ReasonDependencyKept}, n.Attempt.Reason)
 }
 
 // notUsable is true where a live kernel module fails a check of readyWhen.
