@@ -18,7 +18,7 @@ import (
 // releaseCommand is for uninstalls: `drover-operator release`.
 const releaseCommand = "release"
 
-// releaseAll takes Drover's finalizers off what an uninstall leaves, and ends.
+// releaseAll takes off what an uninstall leaves on objects, and ends.
 func releaseAll(ctx context.Context, args []string) error {
 	set := flag.NewFlagSet(operator.Name+" "+releaseCommand, flag.ContinueOnError)
 	log, err := process.Parse(set, args)
@@ -39,8 +39,8 @@ func releaseAll(ctx context.Context, args []string) error {
 	}
 	released, kept, err := release.All(ctx, c, clock.RealClock{})
 	if kept != "" {
-		log.Info("Modules keep their finalizer, which is KMM's as well: once KMM has stopped, run this again", "reason", kept)
+		log.Info("finalizers of Modules and labels of Nodes stay, which are KMM's as well: once KMM has stopped, run this again", "reason", kept)
 	}
-	log.Info("took finalizers off", "objects", released)
+	log.Info("took finalizers, cordons, taints, stale labels and conditions off", "objects", released)
 	return err
 }

@@ -87,6 +87,11 @@ func DevicePluginReadyLabel(namespace, name string) string {
 // puts none on nodes, and takes off what KMM has left.
 const DevicePluginTargetSuffix = ".device-plugin-target"
 
+// DevicePluginTargetLabel is the node label by which KMM's device plugin of a Module chooses nodes.
+func DevicePluginTargetLabel(namespace, name string) string {
+	return labelPrefix + namespace + "." + name + DevicePluginTargetSuffix
+}
+
 // DRAReadyLabel is on a node where this Module's DRA driver pod is ready.
 func DRAReadyLabel(namespace, name string) string {
 	return labelPrefix + namespace + "." + name + ".dra-ready"

@@ -5,6 +5,7 @@ package doctor_test
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +13,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -20,6 +23,8 @@ import (
 	"github.com/drover-project/drover/config/agent"
 	"github.com/drover-project/drover/internal/cli/cluster"
 	"github.com/drover-project/drover/internal/cli/doctor"
+	"github.com/drover-project/drover/internal/operator/devicetaint"
+	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/testkit/clitest"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
@@ -132,5 +137,36 @@ func label(t *testing.T, admin client.Client, level string) {
 	namespace.Labels["pod-security.kubernetes.io/enforce"] = level
 	if err := admin.Update(t.Context(), namespace); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestTaintRulesAreSeen: those that the operator has made, and no others.
+func TestTaintRulesAreSeen(t *testing.T) {
+	e := env.Get(t)
+	admin := e.Admin(t)
+	kind, err := devicetaint.Kind(admin.RESTMapper())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kind == nil {
+		t.Skip("this API server serves no DeviceTaintRules")
+	}
+	for name, owner := range map[string]client.FieldOwner{"drover-ours": kube.OwnerTaint, "theirs": "somebody"} {
+		rule := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+			"deviceSelector": map[string]any{"driver": "nic.example.com"},
+			"taint":          map[string]any{"key": devicetaint.Key, "effect": "NoSchedule"},
+		}}}
+		rule.SetGroupVersionKind(*kind)
+		rule.SetName(name)
+		if err := admin.Create(t.Context(), rule, owner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := doctor.Gather(t.Context(), e.AdminConfig(), clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(s.TaintRules, []string{"drover-ours"}) {
+		t.Errorf("it sees %v", s.TaintRules)
 	}
 }

@@ -110,7 +110,7 @@ var checks = []check{
 	{"clocks", clocks}, {"definitions", definitions}, {"conversion", conversions}, {"kmm", peers}, {"webhooks", webhooks},
 	{"pod-security", podSecurity}, {"install", installed}, {"trial", trial}, {"policies", policies}, {"operator", operator},
 	{"agents", agents}, {"coverage", coverage}, {"versions", versions}, {"nodes", nodes}, {"lockdown", lockdown},
-	{"module-policies", modulePolicies}, {"leftovers", leftovers},
+	{"module-policies", modulePolicies}, {"leftovers", leftovers}, {"marks", marks},
 }
 
 // Examine runs all checks.

@@ -264,6 +264,21 @@ func TestTheInstallation(t *testing.T) {
 		}, []string{"WARN lockdown: kernels in lockdown refused a module: a"}},
 		"uninstalled": {func(s *Snapshot) { bare(s); s.Modules = []v1beta1.Module{module(false)} },
 			[]string{"WARN leftovers: no operator runs, and these Modules cannot be deleted: team/nic"}},
+		"marks, while Drover runs": {given: mark},
+		"marks, uninstalled": {func(s *Snapshot) { bare(s); mark(s) }, []string{
+			"WARN leftovers",
+			"WARN marks: no operator runs that would end this: nodes that Drover has cordoned: a for team/gone, team/nic",
+			"WARN marks: no operator runs that would end this: DeviceTaintRules by which Drover keeps pods off devices: drover-1",
+			"WARN marks: no operator runs that would end this: nodes with the condition drover.dev/KernelModulesReady: a",
+			"WARN marks: no operator runs that would end this: nodes with labels of Modules that are gone: " +
+				"a (kmm.node.kubernetes.io/team.gone.ready)",
+			"WARN marks: no operator runs that would take startup taints off: b (team.example.com/nic)",
+		}},
+		"marks that KMM's operator keeps, too": {func(s *Snapshot) {
+			bare(s)
+			s.Nodes[0].Labels[v1beta1.ReadyLabel("team", "gone")] = ""
+			s.Peers = []coordinationv1.Lease{lease("kmm_1", noon)}
+		}, []string{"WARN kmm: KMM's operator runs"}},
 		"KMM keeps its Modules": {func(s *Snapshot) {
 			bare(s)
 			s.Modules, s.Peers = []v1beta1.Module{module(false)}, []coordinationv1.Lease{lease("kmm_1", noon)}
@@ -281,6 +296,18 @@ func TestTheInstallation(t *testing.T) {
 		}, []string{"UNSEEN clocks: nodes are not seen: you lack list on it", "UNSEEN definitions", "UNSEEN kmm", "UNSEEN webhooks",
 			"UNSEEN pod-security", "UNSEEN install", "UNSEEN policies", "UNSEEN nodes"}},
 	})
+}
+
+// mark puts on a node's objects what a change in progress does.
+func mark(s *Snapshot) {
+	s.Modules = []v1beta1.Module{module(false)}
+	s.Modules[0].Spec.StartupTaint = "team.example.com/nic"
+	s.TaintRules = []string{"drover-1"}
+	a, b := &s.Nodes[0], &s.Nodes[1]
+	a.Annotations = map[string]string{v1beta1.CordonedAnnotation: "team/gone,team/nic"}
+	a.Labels[v1beta1.ReadyLabel("team", "nic")], a.Labels[v1beta1.ReadyLabel("team", "gone")] = "", ""
+	a.Status.Conditions = append(a.Status.Conditions, corev1.NodeCondition{Type: v1beta1.NodeConditionKernelModules})
+	b.Spec.Taints = []corev1.Taint{{Key: "team.example.com/nic"}}
 }
 
 func crash(s *Snapshot) {

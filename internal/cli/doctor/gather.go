@@ -82,7 +82,8 @@ func Gather(ctx context.Context, config *rest.Config, clock clock.PassiveClock) 
 	}
 	g := &gatherer{Snapshot: &Snapshot{Client: version.Version, Unseen: map[string]string{}}, kube: client, dynamic: objects, dates: seen}
 	for _, read := range []func(context.Context) error{
-		g.server, g.features, g.namespaces, g.definitions, g.policies, g.hooks, g.workloads, g.agentPods, g.nodes, g.leases, g.own, g.trial,
+		g.server, g.features, g.namespaces, g.definitions, g.policies, g.hooks, g.workloads, g.agentPods, g.nodes, g.leases, g.own, g.taints,
+		g.trial,
 	} {
 		if err := read(ctx); err != nil {
 			return nil, err

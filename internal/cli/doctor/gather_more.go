@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -15,6 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -182,6 +184,22 @@ func (g *gatherer) own(ctx context.Context) error {
 		if r.Group == rulesGroup && r.Resource == rulesResource {
 			return g.list(ctx, partRules, r, func(*unstructured.Unstructured) error { g.ModulePolicies++; return nil })
 		}
+	}
+	return nil
+}
+
+// taints are the DeviceTaintRules that Drover's operator has made.
+func (g *gatherer) taints(ctx context.Context) error {
+	for r := range g.Resources {
+		if r.Group != resourcev1.GroupName || r.Resource != "devicetaintrules" {
+			continue
+		}
+		return g.list(ctx, partTaints, r, func(rule *unstructured.Unstructured) error {
+			if slices.ContainsFunc(rule.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == taintOwner }) {
+				g.TaintRules = append(g.TaintRules, rule.GetName())
+			}
+			return nil
+		})
 	}
 	return nil
 }

@@ -51,6 +51,9 @@ type Snapshot struct {
 	AgentPods     []corev1.Pod
 	Trial         *Trial
 
+	// TaintRules are the names of the DeviceTaintRules that Drover has made.
+	TaintRules []string
+
 	Nodes      []corev1.Node
 	NodeLeases []coordinationv1.Lease
 	// Peers are the Leases of KMM's operators.
@@ -97,6 +100,7 @@ const (
 	partModules   = "Modules"
 	partConfigs   = "NodeModulesConfigs"
 	partRules     = "ModulePolicies"
+	partTaints    = "DeviceTaintRules"
 	partTrial     = "dry run of an agent's pod"
 )
 

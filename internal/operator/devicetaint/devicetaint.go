@@ -106,6 +106,17 @@ func (r *Rules) Keep(ctx context.Context, module types.NamespacedName, driver st
 	return err
 }
 
+// RemoveAll deletes all rules that this operator made, and returns how many there were.
+func (r *Rules) RemoveAll(ctx context.Context) (int, error) {
+	rules, err := r.list(ctx, client.HasLabels{v1beta1.ModuleNameLabel, v1beta1.ModuleNamespaceLabel})
+	if err != nil {
+		return 0, err
+	}
+	return len(rules), kube.Each(ctx, parallelism, rules, func(ctx context.Context, rule unstructured.Unstructured) error {
+		return kube.Delete(ctx, r.client, &rule)
+	})
+}
+
 // taint makes a rule for each pool of the driver's devices on a node, as the slices name them.
 func (r *Rules) taint(ctx context.Context, module types.NamespacedName, driver, node string) error {
 	var published resourcev1.ResourceSliceList

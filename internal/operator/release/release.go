@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package release takes Drover's finalizers off all objects, after an uninstall: only a running
-// operator would, and nothing could be deleted any more. Nothing else changes. Orders stay as they
-// are, and so do the kernel modules on the nodes.
+// Package release takes off what Drover has put on objects and only a running operator would take
+// off, after an uninstall: its finalizers, without which nothing could be deleted any more, and
+// what a change in progress or a Module that is gone has left on objects of others (cordons, labels
+// and conditions of Nodes, DeviceTaintRules, DeviceClasses). Orders stay as they are, and so do the
+// kernel modules on the nodes, with the labels of Modules that are there.
 package release
 
 import (
@@ -45,9 +47,10 @@ const (
 	parallel = 10
 )
 
-// All takes the finalizers off, and returns from how many objects of each kind. A kind that the
-// cluster does not serve has none. While Drover's operator leads, that is an error: it would put
-// them on again. While KMM's does, Modules keep theirs, which is KMM's as well; kept says why.
+// All takes it off, and returns from how many objects of each kind. A kind that the cluster does
+// not serve has none. While Drover's operator leads, that is an error: it would put all on again.
+// While KMM's does, Modules keep their finalizer, Nodes their labels, and DeviceClasses stay, which
+// are KMM's as well; kept says why.
 func All(ctx context.Context, c client.Client, clock clock.Clock) (released map[string]int, kept string, err error) {
 	if err := ended(ctx, c, clock); err != nil {
 		return nil, "", err
@@ -65,37 +68,54 @@ func All(ctx context.Context, c client.Client, clock clock.Clock) (released map[
 		if err != nil {
 			errs = append(errs, err)
 		}
-		if n > 0 {
-			released[h.kind.Kind] = n
-		}
+		count(released, h.kind.Kind, n)
 	}
+	errs = append(errs, others(ctx, c, kept == "", released))
 	return released, kept, errors.Join(errs...)
 }
 
 func (h held) release(ctx context.Context, c client.Client) (int, error) {
 	var holding []metav1.PartialObjectMetadata
-	for next := ""; ; {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(h.kind.GroupVersion().WithKind(h.kind.Kind + "List"))
-		err := c.List(ctx, list, client.Limit(page), client.Continue(next))
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			return 0, nil
-		}
-		if err != nil {
-			return 0, fmt.Errorf("list %ss: %w", h.kind.Kind, err)
-		}
+	err := pages(ctx, c, listOf(h.kind), func(list *metav1.PartialObjectMetadataList) {
 		for _, o := range list.Items {
 			if slices.Contains(o.Finalizers, h.finalizer) {
 				holding = append(holding, o)
 			}
 		}
-		if next = list.Continue; next == "" {
-			break
-		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("list %ss: %w", h.kind.Kind, err)
 	}
 	return len(holding), kube.Each(ctx, parallel, holding, func(ctx context.Context, o metav1.PartialObjectMetadata) error {
 		return h.one(ctx, c, &o)
 	})
+}
+
+// listOf makes an empty list of a kind's metadata.
+func listOf(kind schema.GroupVersionKind) func() *metav1.PartialObjectMetadataList {
+	return func() *metav1.PartialObjectMetadataList {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		return list
+	}
+}
+
+// pages reads a list to its end. A kind that is not served has no objects.
+func pages[L client.ObjectList](ctx context.Context, c client.Client, fresh func() L, each func(L)) error {
+	for next := ""; ; {
+		list := fresh()
+		err := c.List(ctx, list, client.Limit(page), client.Continue(next))
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err //nolint:wrapcheck // the caller says what was listed
+		}
+		each(list)
+		if next = list.GetContinue(); next == "" {
+			return nil
+		}
+	}
 }
 
 // one takes the finalizer off an object. What has changed since is read again.

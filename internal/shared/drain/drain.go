@@ -20,21 +20,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/nodemarks"
 )
 
 // Marked reports whether a node is cordoned for a Module.
 func Marked(node *corev1.Node, module types.NamespacedName) bool {
-	return node != nil && slices.Contains(marks(node), module.String())
-}
-
-func marks(node *corev1.Node) []string {
-	return strings.FieldsFunc(node.Annotations[v1beta1.CordonedAnnotation], func(r rune) bool { return r == ',' })
+	return node != nil && slices.Contains(nodemarks.CordonedFor(node), module.String())
 }
 
 // Cordon is the merge patch that cordons a node for a Module; nil: there is nothing to write. An
 // administrator's cordon stays as it is.
 func Cordon(node *corev1.Node, module types.NamespacedName) ([]byte, error) {
-	have := marks(node)
+	have := nodemarks.CordonedFor(node)
 	if node.Spec.Unschedulable && (len(have) == 0 || slices.Contains(have, module.String())) {
 		return nil, nil
 	}
@@ -50,9 +47,17 @@ func Uncordon(node *corev1.Node, module types.NamespacedName) ([]byte, error) {
 	if !Marked(node, module) {
 		return nil, nil
 	}
-	left := slices.DeleteFunc(marks(node), func(name string) bool { return name == module.String() })
+	left := slices.DeleteFunc(nodemarks.CordonedFor(node), func(name string) bool { return name == module.String() })
 	if len(left) > 0 {
 		return patch(node, strings.Join(left, ","), node.Spec.Unschedulable)
+	}
+	return patch(node, nil, false)
+}
+
+// Lift is the merge patch that ends all Modules' parts in a cordon; nil: there are none.
+func Lift(node *corev1.Node) ([]byte, error) {
+	if len(nodemarks.CordonedFor(node)) == 0 {
+		return nil, nil
 	}
 	return patch(node, nil, false)
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/nodemarks"
 	"github.com/drover-project/drover/internal/shared/placement"
 )
 
@@ -109,7 +110,7 @@ func (c *Controller) selected(ctx context.Context, object client.Object) []recon
 func nodeChanged(before, now *corev1.Node) bool {
 	return before.UID != now.UID || before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID || !maps.Equal(before.Labels, now.Labels) ||
 		!equality.Semantic.DeepEqual(before.Spec.Taints, now.Spec.Taints) ||
-		!equality.Semantic.DeepEqual(conditionOf(before), conditionOf(now))
+		!equality.Semantic.DeepEqual(nodemarks.Condition(before), nodemarks.Condition(now))
 }
 
 // moduleChanged lets through what decides where a Module belongs.

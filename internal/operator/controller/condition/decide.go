@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/nodemarks"
 	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/status"
 	"github.com/drover-project/drover/internal/shared/words"
@@ -92,19 +93,14 @@ func said(wanted int, lacks []lack) *corev1.NodeCondition {
 	return c
 }
 
-// conditionOf is a node's condition of ours, or nil.
-func conditionOf(node *corev1.Node) *corev1.NodeCondition {
-	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1beta1.NodeConditionKernelModules })
-	if i < 0 {
-		return nil
-	}
-	return &node.Status.Conditions[i]
-}
+// Removal is the strategic merge patch that takes the condition off a node's status; nil: it has
+// none.
+func Removal(node *corev1.Node) ([]byte, error) { return patchOf(node, nil, metav1.Time{}) }
 
 // patchOf is a strategic merge patch of a Node's status that makes the condition what it should be
 // and leaves all others; nil: it is so. It fails on another node of the name.
 func patchOf(node *corev1.Node, want *corev1.NodeCondition, now metav1.Time) ([]byte, error) {
-	have := conditionOf(node)
+	have := nodemarks.Condition(node)
 	var change any
 	switch {
 	case have == nil && want == nil:

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/nodemarks"
 )
 
 const boot = "boot-1"
@@ -176,7 +177,7 @@ func TestPatch(t *testing.T) {
 			if err := json.Unmarshal(content, &got); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tc.becomes, conditionOf(&got)); diff != "" {
+			if diff := cmp.Diff(tc.becomes, nodemarks.Condition(&got)); diff != "" {
 				t.Error(diff)
 			}
 			if len(got.Status.Conditions) == 0 || got.UID != node.UID {

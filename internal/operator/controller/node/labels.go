@@ -13,7 +13,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,14 +26,9 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/nodemarks"
 	"github.com/drover-project/drover/internal/shared/status"
 )
-
-// labelDomain is the domain of all labels that this controller keeps.
-const labelDomain = "kmm.node.kubernetes.io/"
-
-// keptSuffixes end the names of the labels that this controller keeps.
-var keptSuffixes = []string{".ready", ".device-plugin-ready", ".dra-ready", v1beta1.DevicePluginTargetSuffix}
 
 // wantedLabels are the labels that a node should have: what the agent verified in this boot and is
 // still ordered, and the device plugins and DRA drivers whose pod is ready. nmc is nil when there
@@ -66,14 +60,6 @@ func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []p
 	return want
 }
 
-// kept is true for labels that this controller alone puts on nodes and takes off. The deprecated
-// ready label without a namespace is one of them: it is never wanted. A Module's name may end the
-// labels by which users drive upgrades in any way.
-func kept(label string) bool {
-	return keptVersion(label) || strings.HasPrefix(label, labelDomain) && !drives(label) &&
-		slices.ContainsFunc(keptSuffixes, func(suffix string) bool { return strings.HasSuffix(label, suffix) })
-}
-
 // labelPatch is a merge patch that turns have into want, other labels untouched; nil when nothing
 // is to be done.
 func labelPatch(have, want map[string]string) ([]byte, error) {
@@ -84,7 +70,7 @@ func labelPatch(have, want map[string]string) ([]byte, error) {
 		}
 	}
 	for label := range have {
-		if _, ok := want[label]; !ok && kept(label) {
+		if _, ok := want[label]; !ok && nodemarks.Kept(label) {
 			change[label] = nil
 		}
 	}
@@ -156,14 +142,6 @@ func versioned(labels map[string]string) map[types.NamespacedName]bool {
 	}
 	return modules
 }
-
-// keptVersion is true for the labels that answer the user's.
-func keptVersion(label string) bool {
-	return strings.HasPrefix(label, v1beta1.VersionWorkerPrefix) || strings.HasPrefix(label, v1beta1.VersionSchedulePrefix)
-}
-
-// drives is true for the labels by which users drive ordered upgrades.
-func drives(label string) bool { return strings.HasPrefix(label, v1beta1.VersionModulePrefix) }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch

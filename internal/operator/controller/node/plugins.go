@@ -18,6 +18,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/watch"
 	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/nodemarks"
 )
 
 // plugin is what a Module runs on nodes beside the kernel module, in one of the roles.
@@ -145,7 +146,7 @@ func (l *labeler) nodesOfDaemonSet(ctx context.Context, object client.Object) []
 func chosen(ctx context.Context, c client.Reader, labels map[string]string) (map[string]string, error) {
 	kept := maps.Clone(labels)
 	maps.DeleteFunc(kept, func(label, _ string) bool {
-		return !strings.HasPrefix(label, labelDomain) || !strings.HasSuffix(label, v1beta1.DevicePluginTargetSuffix) || drives(label)
+		return !nodemarks.Kept(label) || !strings.HasSuffix(label, v1beta1.DevicePluginTargetSuffix)
 	})
 	if len(kept) == 0 {
 		return nil, nil
@@ -161,7 +162,7 @@ func chosen(ctx context.Context, c client.Reader, labels map[string]string) (map
 			needed[label] = true
 		}
 		if ds.Status.ObservedGeneration < ds.Generation {
-			needed[labelDomain+ds.Namespace+"."+ds.Labels[v1beta1.ModuleNameLabel]+v1beta1.DevicePluginTargetSuffix] = true
+			needed[v1beta1.DevicePluginTargetLabel(ds.Namespace, ds.Labels[v1beta1.ModuleNameLabel])] = true
 		}
 	}
 	maps.DeleteFunc(kept, func(label, _ string) bool { return !needed[label] })

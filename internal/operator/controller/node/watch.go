@@ -32,6 +32,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/facts"
 	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/nodemarks"
 	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
@@ -214,7 +215,7 @@ func (r *reporter) changesOfGate() source.Source {
 // labelsConcerned lets through what the labeler reads of a Node.
 func labelsConcerned(before, now *corev1.Node) bool {
 	return before.Status.NodeInfo.BootID != now.Status.NodeInfo.BootID ||
-		!same(before.Labels, now.Labels, func(label string) bool { return kept(label) || drives(label) })
+		!same(before.Labels, now.Labels, func(label string) bool { return nodemarks.Kept(label) || nodemarks.Drives(label) })
 }
 
 // reportChanged lets through what the reporter reads of a NodeModulesConfig: also what the node
