@@ -3,6 +3,7 @@
 package nodeplan
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -135,12 +136,26 @@ func (p *Pass) devices(n *Node, d *Delivery, r Drain) Drain {
 		}
 	case n.Order != nil && !draining:
 		r.Hold, r.First = &Hold{By: Claims}, n.inState(v1beta1.NodeModuleDraining, d.Order.Reason)
-	case p.Devices.Pods[n.Name]: // it is on its way
-		r.Hold = &Hold{By: Claims}
+	case p.Devices.Pods[n.Name].Name != "": // it is on its way
+		r.Hold = &Hold{By: Claims, Problem: p.lingers(p.Devices.Pods[n.Name])}
 	default:
 		r.Released = true
 	}
 	return r
+}
+
+// overdue is how long after its time a pod may end before that is worth a word.
+const overdue = time.Minute
+
+// lingers tells of a pod of the DRA driver that should have ended, or is nil: every change waits
+// for such a pod, and few for long. The text does not change with time.
+func (p *Pass) lingers(pod DriverPod) *reasons.Problem {
+	if pod.Ends.IsZero() || p.Now.Before(pod.Ends.Add(overdue)) {
+		return nil
+	}
+	return &reasons.Problem{Reason: v1beta1.ReasonInUse, Message: fmt.Sprintf(
+		"pod %s of the DRA driver %s was to end by %s and has not: look at its finalizers and at the kubelet of its node",
+		pod.Name, p.Devices.Driver, pod.Ends.UTC().Format(time.RFC3339))}
 }
 
 // claimed tells by which claims pods hold a node's devices.

@@ -3,6 +3,7 @@
 package nodeplan
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func driven(t *testing.T) *scene {
 	t.Helper()
 	m := given()
 	m.Spec.DRA = &v1beta1.DRASpec{DriverName: draDriver}
-	s := &scene{module: m, node: emptyNode(), devices: Devices{Driver: draDriver, Pods: map[string]bool{"n": true}}}
+	s := &scene{module: m, node: emptyNode(), devices: Devices{Driver: draDriver, Pods: map[string]DriverPod{"n": {Name: "team/nic-dra-1"}}}}
 	s.node.Node.Status.NodeInfo.BootID = thisBoot
 	order := *aimed(t)
 	s.node.Config.Spec.Modules = []v1beta1.NodeModuleSpec{order}
@@ -180,6 +181,44 @@ func TestATakenOverOrderKeepsItsDRADriver(t *testing.T) {
 
 func deletedLongAgo(s *scene) {
 	s.module.DeletionTimestamp = &metav1.Time{Time: noon.Add(-placement.Patience(s.module))}
+}
+
+// TestADriverThatDoesNotEndIsNamed: a minute after its pod should have ended, and not before.
+func TestADriverThatDoesNotEndIsNamed(t *testing.T) {
+	ends := func(at time.Time) func(*scene) {
+		return func(s *scene) { s.devices.Pods = map[string]DriverPod{"n": {Name: "team/nic-dra-1", Ends: at}} }
+	}
+	for name, tc := range map[string]struct {
+		given []func(*scene)
+		then  outcome
+	}{
+		"nobody has deleted it": {[]func(*scene){changed(t), isDraining}, outcome{Taints: true}},
+		"its time is not over":  {[]func(*scene){changed(t), isDraining, ends(noon.Add(time.Second - time.Minute))}, outcome{Taints: true}},
+		"its time is over": {[]func(*scene){changed(t), isDraining, ends(noon.Add(-time.Minute))},
+			outcome{Taints: true, Told: v1beta1.ReasonInUse}},
+		"its time is over, of a Module that leaves": {[]func(*scene){deleted, isDraining, ends(noon.Add(-time.Minute))},
+			outcome{Taints: true, Told: v1beta1.ReasonInUse}},
+		"it has ended": {[]func(*scene){changed(t), isDraining, driverGone},
+			outcome{Writes: true, Taints: true, State: v1beta1.NodeModulePresent}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := driven(t)
+			for _, change := range tc.given {
+				change(s)
+			}
+			out := s.play(t)
+			got := outcome{Writes: out.Writes, Taints: out.Taints, State: out.State, Told: out.Told}
+			if diff := cmp.Diff(tc.then, got); diff != "" {
+				t.Errorf("outcome (-want +got):\n%s", diff)
+			}
+		})
+	}
+	p := Pass{Now: noon, Devices: Devices{Driver: draDriver}}
+	const want = "pod team/nic-dra-1 of the DRA driver nic.example.com was to end by 2024-01-01T00:00:00Z and has not"
+	if got := p.lingers(DriverPod{Name: "team/nic-dra-1", Ends: time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)}); got == nil ||
+		!strings.HasPrefix(got.Message, want) {
+		t.Errorf("it tells %+v", got)
+	}
 }
 
 func TestWhatHoldsANodeIsNamed(t *testing.T) {

@@ -61,8 +61,16 @@ type Devices struct {
 	Driver string
 	// Claims are those by which pods hold devices.
 	Claims []resourcev1.ResourceClaim
-	// Pods are the nodes that a pod of the driver is on.
-	Pods map[string]bool
+	// Pods are those of the driver, by node.
+	Pods map[string]DriverPod
+}
+
+// DriverPod is a pod of a DRA driver.
+type DriverPod struct {
+	// Name as namespace/name.
+	Name string
+	// Ends is by when it was to have ended, as the API server says; zero: nobody has deleted it.
+	Ends time.Time
 }
 
 // Carriers says how carrier pods are made.

@@ -167,7 +167,7 @@ var becomes = map[string]string{
 	"moduleimages/status.drover.dev":                     "stays: it is Drover's own kind",
 	"modules/finalizers.ooto.sigs.k8s.io":                "no finalizer is written by this right",
 	"modules/status.ooto.sigs.k8s.io":                    "stays: nothing goes by it",
-	"pods":                                               "carriers end by themselves, or with their Node; of others' pods, a finalizer of KMM's is taken off",
+	"pods":                                               "carriers end by themselves, or with their Node",
 	"serviceaccounts":                                    "Drover's own stay for the pods that run on",
 	"daemonsets.apps":                                    "Drover's own stay, and run where the ready labels are",
 	"jobs.batch":                                         "Drover's own run to their end",

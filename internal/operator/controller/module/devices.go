@@ -28,7 +28,7 @@ type DeviceTaints interface {
 
 // devices reads what is known of them. Without a DRA driver it reads no claims.
 func (c *Controller) devices(ctx context.Context, m *v1beta1.Module) (nodeplan.Devices, error) {
-	d := nodeplan.Devices{Pods: map[string]bool{}}
+	d := nodeplan.Devices{Pods: map[string]nodeplan.DriverPod{}}
 	if m == nil || !c.options.DRA {
 		return d, nil
 	}
@@ -47,7 +47,11 @@ func (c *Controller) devices(ctx context.Context, m *v1beta1.Module) (nodeplan.D
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owner.Kind == "DaemonSet" && !delivery.Ended(pod) {
-			d.Pods[pod.Spec.NodeName] = true
+			p := nodeplan.DriverPod{Name: pod.Namespace + "/" + pod.Name}
+			if pod.DeletionTimestamp != nil {
+				p.Ends = pod.DeletionTimestamp.Time
+			}
+			d.Pods[pod.Spec.NodeName] = p
 		}
 	}
 	return d, nil

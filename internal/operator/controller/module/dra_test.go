@@ -6,6 +6,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -83,6 +84,22 @@ func TestAModuleWithClaimedDevicesStaysWhole(t *testing.T) {
 		t.Errorf("without a claim, and with the driver, the order is %q", e.State)
 	}
 
+	// Its node's kubelet does not answer: there is none.
+	w.must(w.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(5)))
+	w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+	w.clock.SetTime(pod.DeletionTimestamp.Time)
+	if after := w.pass(m).RequeueAfter; after == 0 {
+		t.Error("while the driver has not ended, no other pass is due")
+	}
+	if p := w.problems(m)[node.Name]; p.Reason != "" {
+		t.Errorf("when the driver should have ended, it says %+v", p)
+	}
+	w.clock.SetTime(pod.DeletionTimestamp.Add(time.Minute))
+	w.pass(m)
+	w.quiet(m)
+	if p := w.problems(m)[node.Name]; p.Reason != v1beta1.ReasonInUse || !strings.Contains(p.Message, "pod "+w.namespace+"/driver") {
+		t.Errorf("the driver's pod is not named: %+v", p)
+	}
 	w.must(w.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
 	w.pass(m)
 	if e := w.ordered(node, m); e.State != v1beta1.NodeModuleAbsent {

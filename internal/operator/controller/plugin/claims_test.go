@@ -3,11 +3,14 @@
 package plugin_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	kmmv1beta1 "github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/claims"
@@ -27,17 +30,7 @@ func TestADriverStaysWhilePodsHaveItsDevices(t *testing.T) {
 	create(t, admin, m)
 	daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nic-dra"}}
 	exists(t, admin, daemonSet, true)
-	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "claim"}}
-	claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "d",
-		Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "any.example.com"}}}
-	create(t, admin, claim)
-	claim.Status.Allocation = &resourcev1.AllocationResult{}
-	claim.Status.Allocation.Devices.Results = []resourcev1.DeviceRequestAllocationResult{{Request: "d", Driver: m.Spec.DRA.DriverName,
-		Pool: "p", Device: "d0"}}
-	claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "p1"}}
-	if err := admin.Status().Update(t.Context(), claim); err != nil {
-		t.Fatal(err)
-	}
+	claim := claimOf(t, admin, namespace, m.Spec.DRA.DriverName)
 
 	// Another driver has to wait.
 	driver := m.Spec.DRA.DriverName
@@ -65,6 +58,63 @@ func TestADriverStaysWhilePodsHaveItsDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	exists(t, admin, daemonSet, false)
+}
+
+// TestADriverThatCannotLeaveSaysWhy: a Module without a kernel module is being deleted, and pods
+// have devices of its driver.
+func TestADriverThatCannotLeaveSaysWhy(t *testing.T) {
+	env.Get(t).NeedsDRA(t)
+	e := env.Get(t)
+	admin := e.Admin(t)
+	start(t, e)
+	namespace := e.Namespace(t)
+	m := driverModule(namespace)
+	m.Spec.DRA.DriverName, m.Spec.ModuleLoader = namespace+".example.com", nil
+	m.Finalizers = []string{kmmv1beta1.ModuleFinalizer}
+	create(t, admin, m)
+	daemonSet := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nic-dra"}}
+	exists(t, admin, daemonSet, true)
+	claim := claimOf(t, admin, namespace, m.Spec.DRA.DriverName)
+	if err := admin.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	told := func(when, want string) {
+		t.Helper()
+		eventually(t, when, func(ctx context.Context) (bool, error) {
+			err := admin.Get(ctx, client.ObjectKeyFromObject(m), m)
+			for _, p := range m.Status.Problems {
+				if p.Part == kmmv1beta1.ProblemPlugin {
+					return p.Reason == kmmv1beta1.ReasonInUse && strings.Contains(p.Message, want), err
+				}
+			}
+			return want == "", err
+		})
+	}
+	told("the Module says who holds the driver", "pods hold devices of "+m.Spec.DRA.DriverName)
+	claim.Status.ReservedFor = nil
+	if err := admin.Status().Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	exists(t, admin, daemonSet, false)
+	told("the Module says nothing any more", "")
+	change(t, admin, m, func() { m.Finalizers = nil })
+}
+
+// claimOf is a claim by which a pod has a device of a driver.
+func claimOf(t *testing.T, admin client.Client, namespace, driver string) *resourcev1.ResourceClaim {
+	t.Helper()
+	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "claim"}}
+	claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "d",
+		Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "any.example.com"}}}
+	create(t, admin, claim)
+	claim.Status.Allocation = &resourcev1.AllocationResult{}
+	claim.Status.Allocation.Devices.Results = []resourcev1.DeviceRequestAllocationResult{{Request: "d", Driver: driver, Pool: "p",
+		Device: "d0"}}
+	claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "p1"}}
+	if err := admin.Status().Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	return claim
 }
 
 // TestADriverLeavesWithItsModule: the DaemonSet of a Module that is being deleted stays for the

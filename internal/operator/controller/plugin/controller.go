@@ -73,8 +73,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if workloadOf(module) == nil || module.DeletionTimestamp != nil {
-		result, err := c.removeAll(ctx, module, now)
-		return result, errors.Join(err, c.report(ctx, module, nil))
+		result, problem, err := c.removeAll(ctx, module, now)
+		return result, errors.Join(err, c.report(ctx, module, problem))
 	}
 	if module.Spec.DRA != nil && !c.options.DRA {
 		return reconcile.Result{}, c.report(ctx, module, &reasons.Problem{Reason: v1beta1.ReasonUnsupported, Message: unsupported})
@@ -114,7 +114,7 @@ func (c *Controller) serve(ctx context.Context, module *v1beta1.Module, now *hav
 		return reconcile.Result{}, err
 	}
 	result, problem := conflict(taken)
-	if kept && (result.RequeueAfter == 0 || result.RequeueAfter > claimDelay) {
+	if kept != "" && (result.RequeueAfter == 0 || result.RequeueAfter > claimDelay) {
 		result.RequeueAfter = claimDelay
 	}
 	return result, errors.Join(c.report(ctx, module, problem), c.prune(ctx, module, now, account, daemonSet))
@@ -236,20 +236,22 @@ func (c *Controller) prune(ctx context.Context, module *v1beta1.Module, now *hav
 	return nil
 }
 
-// removeAll deletes all that is the Module's. DeviceClasses go first, so that nobody gets a device.
-func (c *Controller) removeAll(ctx context.Context, module *v1beta1.Module, now *have) (reconcile.Result, error) {
+// removeAll deletes all that is the Module's, and tells what cannot go yet. DeviceClasses go first,
+// so that nobody gets a device.
+func (c *Controller) removeAll(ctx context.Context, module *v1beta1.Module, now *have) (reconcile.Result, *reasons.Problem, error) {
 	if err := kube.Prune(ctx, c.client, now.classes, func(*resourcev1.DeviceClass) bool { return false }); err != nil {
-		return reconcile.Result{}, fmt.Errorf("prune DeviceClasses: %w", err)
+		return reconcile.Result{}, nil, fmt.Errorf("prune DeviceClasses: %w", err)
 	}
 	kept, err := c.keepDriver(ctx, module, now)
 	if err != nil {
-		return reconcile.Result{}, err
+		return reconcile.Result{}, nil, err
 	}
-	result := reconcile.Result{}
-	if kept {
+	result, problem := reconcile.Result{}, (*reasons.Problem)(nil)
+	if kept != "" {
 		result.RequeueAfter = claimDelay
+		problem = &reasons.Problem{Reason: v1beta1.ReasonInUse, Message: "pods hold devices of " + kept + ", which serves until they end"}
 	}
-	return result, c.prune(ctx, module, now, nil, nil)
+	return result, problem, c.prune(ctx, module, now, nil, nil)
 }
 
 func find[T client.Object](objects []T, name string) T {

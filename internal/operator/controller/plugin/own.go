@@ -139,13 +139,14 @@ func (c *Controller) orphans(ctx context.Context, key types.NamespacedName) erro
 // +kubebuilder:rbac:groups=resource.k8s.io,resources=resourceclaims,verbs=get;list;watch
 
 // keepDriver takes out of have the DRA drivers that cannot go yet, with their ServiceAccounts, and
-// reports whether it waits for any. A pod that has a device cannot end without its driver.
+// names one for whose claims it waits; empty: for none. A pod that has a device cannot end without
+// its driver.
 //
 // The DaemonSet of a deleted Module with a kernel module goes after the Module: its pods leave node
 // by node with the ready label.
-func (c *Controller) keepDriver(ctx context.Context, module *v1beta1.Module, now *have) (bool, error) {
+func (c *Controller) keepDriver(ctx context.Context, module *v1beta1.Module, now *have) (string, error) {
 	leaves := module.DeletionTimestamp != nil && module.Spec.ModuleLoader != nil
-	waits := false
+	waits := ""
 	for _, daemonSet := range slices.Clone(now.daemonSets) {
 		driver := daemonSet.Annotations[claims.DriverAnnotation]
 		if driver == "" || module.Spec.DRA != nil && module.DeletionTimestamp == nil {
@@ -154,12 +155,12 @@ func (c *Controller) keepDriver(ctx context.Context, module *v1beta1.Module, now
 		if !leaves {
 			held, err := c.held(ctx, driver)
 			if err != nil {
-				return false, err
+				return "", err
 			}
 			if !held {
 				continue
 			}
-			waits = true
+			waits = driver
 		}
 		now.daemonSets = slices.DeleteFunc(now.daemonSets, func(d *appsv1.DaemonSet) bool { return d == daemonSet })
 		account := daemonSet.Spec.Template.Spec.ServiceAccountName
