@@ -5,12 +5,14 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	rbacapply "k8s.io/client-go/applyconfigurations/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -62,17 +64,32 @@ func (c *Controller) bind(ctx context.Context, module *v1beta1.Module, account *
 	return nil
 }
 
-func (c *Controller) unbind(ctx context.Context, account *corev1.ServiceAccount) error {
+// unbind deletes the bindings of a Module's ServiceAccounts but for those that stay. It asks for
+// each that could have been made: a ServiceAccount that somebody deleted leaves its binding behind.
+func (c *Controller) unbind(ctx context.Context, module *v1beta1.Module, stay []string) error {
 	if c.options.Role == "" {
 		return nil
 	}
+	for _, role := range []string{v1beta1.RoleDevicePlugin, v1beta1.RoleDRA} {
+		key := types.NamespacedName{Namespace: module.Namespace, Name: Name(module.Name, role)}
+		if slices.Contains(stay, key.Name) {
+			continue
+		}
+		if err := c.unbindOne(ctx, key, module.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Controller) unbindOne(ctx context.Context, key types.NamespacedName, module string) error {
 	now := &rbacv1.RoleBinding{}
-	switch err := c.live.Get(ctx, client.ObjectKeyFromObject(account), now); {
+	switch err := c.live.Get(ctx, key, now); {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("get RoleBinding %s: %w", account.Name, err)
-	case !made(now, account.Labels[v1beta1.ModuleNameLabel], ""):
+		return fmt.Errorf("get RoleBinding %s: %w", key.Name, err)
+	case !made(now, module, ""):
 		return nil
 	}
 	if err := c.client.Delete(ctx, now, client.Preconditions{UID: &now.UID},

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/controller/plugin"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/testkit/env"
@@ -68,5 +69,19 @@ func TestAnAccountOfOursIsBound(t *testing.T) {
 	}
 
 	exists(t, admin, account, false)
+	exists(t, admin, bound, false)
+
+	// A ServiceAccount that somebody deletes, while the Module is paused, leaves its binding behind.
+	change(t, admin, m, func() { m.Spec.DevicePlugin.ServiceAccountName = "" })
+	exists(t, admin, bound, true)
+	exists(t, admin, account, true)
+	change(t, admin, m, func() { m.Annotations = map[string]string{v1beta1.PausedAnnotation: ""} })
+	served(t, admin, m.Namespace, "another")
+	if err := admin.Delete(t.Context(), account); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
 	exists(t, admin, bound, false)
 }

@@ -51,6 +51,8 @@ type have struct {
 	daemonSets []*appsv1.DaemonSet
 	accounts   []*corev1.ServiceAccount
 	classes    []*resourcev1.DeviceClass
+	// serving are ServiceAccounts of drivers that cannot go yet: they are no longer in accounts.
+	serving []string
 }
 
 // Reconcile makes one Module's workload what it should be.
@@ -222,13 +224,12 @@ func (c *Controller) prune(ctx context.Context, module *v1beta1.Module, now *hav
 		return fmt.Errorf("prune DaemonSets: %w", err)
 	}
 	keep := func(sa *corev1.ServiceAccount) bool { return account != nil && sa.Name == account.Name }
-	for _, sa := range now.accounts {
-		if keep(sa) {
-			continue
-		}
-		if err := c.unbind(ctx, sa); err != nil {
-			return err
-		}
+	stay := now.serving
+	if account != nil {
+		stay = append(stay, account.Name)
+	}
+	if err := c.unbind(ctx, module, stay); err != nil {
+		return err
 	}
 	if err := kube.Prune(ctx, c.client, now.accounts, keep); err != nil {
 		return fmt.Errorf("prune ServiceAccounts: %w", err)

@@ -120,7 +120,8 @@ func (c *Controller) orphans(ctx context.Context, key types.NamespacedName) erro
 	if now.classes, err = c.classes(ctx, gone); err != nil {
 		return err
 	}
-	if len(now.daemonSets)+len(now.accounts)+len(now.classes) == 0 {
+	// Bindings are not in the cache: where there can be any, they are asked for.
+	if len(now.daemonSets)+len(now.accounts)+len(now.classes) == 0 && c.options.Role == "" {
 		return nil
 	}
 	// The cache may lack it.
@@ -164,6 +165,7 @@ func (c *Controller) keepDriver(ctx context.Context, module *v1beta1.Module, now
 		}
 		now.daemonSets = slices.DeleteFunc(now.daemonSets, func(d *appsv1.DaemonSet) bool { return d == daemonSet })
 		account := daemonSet.Spec.Template.Spec.ServiceAccountName
+		now.serving = append(now.serving, account)
 		now.accounts = slices.DeleteFunc(now.accounts, func(a *corev1.ServiceAccount) bool { return a.Name == account })
 	}
 	return waits, nil
