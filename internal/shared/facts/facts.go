@@ -33,7 +33,10 @@ type Scene struct {
 	Plugins map[string]bool                       // the nodes with a ready device plugin pod
 	// Deliveries tells what keeps the image from a node, or nil.
 	Deliveries func(node string) *reasons.Problem
-	Silent     bool // orders to unload should have been answered by now
+	// Labels tells why labels of a node that speak of the Module cannot be written, or nil. The func
+	// is nil where that is not seen.
+	Labels func(node string) *reasons.Problem
+	Silent bool // orders to unload should have been answered by now
 }
 
 // Wants is what the Module wants of a node.
@@ -85,6 +88,7 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 		Content:      contentOf(node, a.State, entry),
 		PluginReady:  s.Plugins[node.Name],
 		Unlabelled:   s.unlabelled(node),
+		Labels:       s.labels(node.Name),
 	}, true
 }
 
@@ -206,6 +210,13 @@ func (s *Scene) denied(node string, a *desired.Answer, entry status.Entry) *reas
 		}
 	}
 	return nil
+}
+
+func (s *Scene) labels(node string) *reasons.Problem {
+	if s.Labels == nil {
+		return nil
+	}
+	return s.Labels(node)
 }
 
 func (s *Scene) unlabelled(node *corev1.Node) bool {

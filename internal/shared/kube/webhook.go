@@ -22,3 +22,10 @@ func FailedWebhook(err error) string {
 	}
 	return ""
 }
+
+// Refused reports whether the API server refuses a write for good: because of rights, admission or
+// validation, or a webhook that does not answer. It does not pass by itself.
+func Refused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsRequestEntityTooLargeError(err) || FailedWebhook(err) != ""
+}

@@ -202,7 +202,7 @@ var attention = []Reason{
 	},
 	{
 		Name: v1beta1.ReasonAgentMissing, Class: ClassAttention, Step: StepOrdered, Rank: 3,
-		Meaning: "no agent answers on the node",
+		Meaning: "no agent answers on the node: it fetches no image, or says nothing of an order for minutes",
 		Next:    "check the `drover-agent` pod of that node",
 	},
 	{
@@ -239,8 +239,10 @@ var attention = []Reason{
 	},
 	{
 		Name: v1beta1.ReasonWriteRefused, Class: ClassAttention, Step: StepAllowed,
-		Meaning: "an admission webhook without a server keeps the API server from changing the Module; what needs no change of it goes on",
-		Next:    "start the server that the message names, or delete the webhook's configuration if its operator is gone",
+		Meaning: "the API server refuses to change the Module, a node's NodeModulesConfig or labels, or to taint devices: because of rights, " +
+			"an admission policy, or a webhook, also one without a server; what needs no such write goes on",
+		Next: "the message names what is refused, and by whom: change the policy or webhook, or give Drover's operator its roles back " +
+			"(`drover doctor`); start the server of a webhook that does not answer, or delete its configuration if its operator is gone",
 	},
 	{
 		Name: v1beta1.ReasonAbandoned, Class: ClassAttention,

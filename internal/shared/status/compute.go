@@ -97,6 +97,9 @@ func ready(m *Module, covered, loaded, devices metav1.Condition) metav1.Conditio
 			return condition(v1beta1.ConditionReady, c.Status, c.Reason, c.Message)
 		}
 	}
+	if p := unwritten(m.Nodes); p != nil && !m.Deleting {
+		return no(v1beta1.ConditionReady, p.Reason, p.Message)
+	}
 	if p := m.TaintProblem; p != nil && !m.Deleting {
 		return no(v1beta1.ConditionReady, p.Reason, p.Message)
 	}
@@ -211,6 +214,8 @@ func (m *Module) loadProblem(n *Node) reasons.Problem {
 		return *n.Struck
 	case n.Delivery != nil && n.Delivery.Reason == v1beta1.ReasonDrainBlocked: // says more than InUse
 		return *n.Delivery
+	case n.Delivery != nil && n.Delivery.Reason == v1beta1.ReasonWriteRefused: // what the agent says is of an older order
+		return *n.Delivery
 	case n.Attempt != nil && troubled(n.Attempt):
 		return reasons.Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
 	case n.Unmapped != nil:
@@ -266,6 +271,20 @@ func devicesReady(m *Module, wanted []Node) metav1.Condition {
 	if len(pending) == 0 {
 		return yes(kind, v1beta1.ReasonDevicesReady, fmt.Sprintf("The %s is ready on %s", what, words.Count(len(hosts), "node")))
 	}
-	return no(kind, v1beta1.ReasonDevicesPending, fmt.Sprintf("The %s is ready on %d of %s; not on %s",
-		what, len(hosts)-len(pending), words.Count(len(hosts), "node"), namesOf(pending)))
+	reason, because := v1beta1.ReasonDevicesPending, ""
+	if p := unwritten(pending); p != nil { // pods go where the labels are
+		reason, because = p.Reason, "; "+p.Message
+	}
+	return no(kind, reason, fmt.Sprintf("The %s is ready on %d of %s; not on %s%s",
+		what, len(hosts)-len(pending), words.Count(len(hosts), "node"), namesOf(pending), because))
+}
+
+// unwritten is why labels of nodes cannot be written, or nil.
+func unwritten(nodes []Node) *reasons.Problem {
+	refused := only(nodes, func(n *Node) bool { return n.Labels != nil })
+	if len(refused) == 0 {
+		return nil
+	}
+	groups := group(refused, func(n *Node) reasons.Problem { return *n.Labels })
+	return &reasons.Problem{Reason: groups[0].Reason, Message: "Labels that pods go by are missing, or stay; " + describe(groups)}
 }

@@ -54,6 +54,8 @@ type Node struct {
 	Content *Content // what the node holds of what the Module asks for, or nil
 	// Unlabelled: the node label that drives ordered upgrades does not name the Module's version.
 	Unlabelled bool
+	// Labels is why the node's labels that speak of the Module cannot be written, or nil.
+	Labels *reasons.Problem
 	// PluginReady: a pod of the device plugin or DRA driver is ready on the node.
 	PluginReady bool
 }

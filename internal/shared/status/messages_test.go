@@ -249,6 +249,28 @@ func TestMessages(t *testing.T) {
 			})},
 			then: map[string]string{devices: "False DevicesPending: The device plugin is ready on 1 of 2 nodes; not on b"},
 		},
+		"labels that are refused": {
+			given: status.Module{Loads: true, HasPlugin: true, Nodes: nodes(3, live, func(i int, n *status.Node) {
+				if n.PluginReady = i > 0; i == 0 {
+					n.Labels = &reasons.Problem{Reason: v1beta1.ReasonWriteRefused, Message: "a policy says no"}
+				}
+			})},
+			then: map[string]string{
+				loaded: "True Loaded: Live on 3 nodes",
+				devices: "False WriteRefused: The device plugin is ready on 2 of 3 nodes; not on a; Labels that pods go by are missing, or stay; " +
+					"WriteRefused on a: a policy says no",
+			},
+		},
+		"labels that are refused, without a plugin": {
+			given: status.Module{Loads: true, Nodes: nodes(2, live, func(i int, n *status.Node) {
+				if i == 0 {
+					n.Labels = &reasons.Problem{Reason: v1beta1.ReasonWriteRefused, Message: "a policy says no"}
+				}
+			})},
+			then: map[string]string{
+				ready: "False WriteRefused: Labels that pods go by are missing, or stay; WriteRefused on a: a policy says no",
+			},
+		},
 		"an older build": {
 			given: status.Module{Loads: true, HasPlugin: true, Nodes: nodes(3, live, func(i int, n *status.Node) {
 				n.Available = i == 0

@@ -122,6 +122,10 @@ func unloading(m *Module, pending []Node) metav1.Condition {
 		fmt.Sprintf("%s and must still leave %s%s; %s", what, words.Count(len(pending), "node"), limit, describe(groups)))
 }
 
+// ordersOwn are reasons that keep an order from being written or answered, not an image from the
+// node.
+var ordersOwn = []string{v1beta1.ReasonInUse, v1beta1.ReasonWriteRefused, v1beta1.ReasonAgentMissing}
+
 // unloadProblem is why the kernel module, or the order for it, has not left a node yet.
 func unloadProblem(m *Module, n *Node) reasons.Problem {
 	switch {
@@ -129,8 +133,8 @@ func unloadProblem(m *Module, n *Node) reasons.Problem {
 		return reasons.Problem{Reason: n.Attempt.Reason, Message: n.Attempt.Message}
 	case m.Paused || n.Paused:
 		return reasons.Problem{Reason: v1beta1.ReasonPaused}
-	case n.Delivery != nil && n.Delivery.Reason == v1beta1.ReasonInUse:
-		return *n.Delivery // what keeps an order from the node, not an image
+	case n.Delivery != nil && slices.Contains(ordersOwn, n.Delivery.Reason):
+		return *n.Delivery
 	case !n.Ready:
 		return reasons.Problem{Reason: v1beta1.ReasonNodeNotReady}
 	case n.Silent:

@@ -45,11 +45,18 @@ import (
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch
 
 // act does all steps of a pass: first what goes, on all nodes, then the rest. In the other order,
-// more carriers would stand than there are slots.
-func (c *Controller) act(ctx context.Context, steps []nodeplan.Step) error {
+// more carriers would stand than there are slots. What is refused is noted by node.
+func (c *Controller) act(ctx context.Context, steps []nodeplan.Step, refused *refusals) error {
+	noting := func(do func(context.Context, nodeplan.Step) error) func(context.Context, nodeplan.Step) error {
+		return func(ctx context.Context, s nodeplan.Step) error {
+			err := do(ctx, s)
+			refused.note(s.Node.Name, err)
+			return err
+		}
+	}
 	return errors.Join(
-		kube.Each(ctx, c.options.Parallelism, steps, c.clear),
-		kube.Each(ctx, c.options.Parallelism, steps, c.perform))
+		kube.Each(ctx, c.options.Parallelism, steps, noting(c.clear)),
+		kube.Each(ctx, c.options.Parallelism, steps, noting(c.perform)))
 }
 
 // clear deletes a node's carriers that have done their work, or cannot.

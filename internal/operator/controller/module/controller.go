@@ -218,25 +218,32 @@ func (c *Controller) carryOut(ctx context.Context, p *plan) error {
 	}
 	log.FromContext(ctx).V(2).Info("Planned", "nodes", len(p.plans), "steps", len(steps), "remaining", remaining)
 	// What refuses a taint stops nothing: the claims are read once more before the order.
-	err := errors.Join(tainted, c.act(ctx, steps))
+	refused := &refusals{}
+	for i := range p.plans {
+		if pl := &p.plans[i]; pl.Drain.Taint {
+			refused.note(pl.Node.Name, tainted)
+		}
+	}
+	err := errors.Join(tainted, c.act(ctx, steps, refused))
 	kept := c.webhook(ctx, err)
 	if err == nil && remaining == len(left) && p.made == 0 {
 		err = c.release(ctx, p.Module, left...)
 		kept = c.refusal(ctx, err)
 	}
-	return errors.Join(err, c.report(ctx, p, kept))
+	return errors.Join(err, c.report(ctx, p, refused, kept))
 }
 
 // report tells what keeps the Module's image, and orders, from nodes that are still there, and what
-// keeps the Module itself from being written (refused; nil: nothing does).
-func (c *Controller) report(ctx context.Context, p *plan, refused *reasons.Problem) error {
+// keeps the Module itself from being written (whole; nil: nothing does).
+func (c *Controller) report(ctx context.Context, p *plan, refused *refusals, whole *reasons.Problem) error {
 	if p.Module == nil {
 		return nil
 	}
 	found := c.ledger.problems(p.Key)
 	maps.Copy(found, p.problems())
-	if refused != nil {
-		found[v1beta1.AllNodes] = *refused
+	maps.Copy(found, refused.by)
+	if whole != nil {
+		found[v1beta1.AllNodes] = *whole
 	}
 	return problems.Report(ctx, c.client, p.Module, v1beta1.ProblemDeliveries, found)
 }

@@ -218,6 +218,44 @@ func TestARestartForgetsNoProblem(t *testing.T) {
 	w.quiet(m)
 }
 
+// TestARefusedOrderIsTold on the Module, for the node, until it is taken.
+func TestARefusedOrderIsTold(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: "kmm.sigs.x-k8s.io", Resource: "nodemodulesconfigs"}, "x",
+		errors.New("policy says no"))
+	for name, err := range map[string]error{
+		"by a policy":  forbidden,
+		"as invalid":   apierrors.NewInvalid(schema.GroupKind{Kind: "NodeModulesConfig"}, "x", nil),
+		"as too large": apierrors.NewGenericServerResponse(http.StatusRequestEntityTooLarge, "patch", schema.GroupResource{}, "x", "", 0, true),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			node, m := w.node("a"), w.module("nic")
+			w.use(interceptor.NewClient(w.operator, interceptor.Funcs{
+				Apply: func(context.Context, client.WithWatch, runtime.ApplyConfiguration, ...client.ApplyOption) error {
+					return err
+				},
+			}))
+			for range 2 {
+				if _, failed := w.control.Reconcile(t.Context(), request(m)); failed == nil {
+					t.Error("nothing would try again")
+				}
+				p := w.problems(m)[node.Name]
+				if p.Reason != v1beta1.ReasonWriteRefused || !strings.Contains(p.Message, err.Error()) {
+					t.Errorf("it tells %+v", w.problems(m))
+				}
+			}
+			w.use(w.operator)
+			w.pass(m)
+			w.reap()
+			w.pass(m)
+			w.ordered(node, m)
+			if p := w.problems(m); len(p) != 0 {
+				t.Errorf("it still tells %+v", p)
+			}
+		})
+	}
+}
+
 func TestErrorsOfTheAPIServer(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "nodemodulesconfigs"}, "x", errors.New("uid mismatch"))
 	cases := map[string]struct {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,9 +16,30 @@ import (
 	"github.com/drover-project/drover/internal/operator/problems"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations;mutatingwebhookconfigurations,verbs=list
+
+// refusals are writes for nodes that the API server refuses, by node.
+type refusals struct {
+	mu sync.Mutex
+	by map[string]reasons.Problem
+}
+
+// note remembers what came of a write for a node, if it was refused. Of a webhook that does not
+// answer, the Module as a whole tells.
+func (r *refusals) note(node string, err error) {
+	if !kube.Refused(err) || kube.FailedWebhook(err) != "" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.by == nil {
+		r.by = map[string]reasons.Problem{}
+	}
+	r.by[node] = reasons.Problem{Reason: v1beta1.ReasonWriteRefused, Message: "the API server refuses: " + words.Line(err.Error())}
+}
 
 // refusal is what keeps a Module from being written, if that is admission; nil: it is not. What it
 // says is the same at each try.

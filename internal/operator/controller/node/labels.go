@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,9 +61,9 @@ func wantedLabels(node *corev1.Node, nmc *v1beta1.NodeModulesConfig, plugins []p
 	return want
 }
 
-// labelPatch is a merge patch that turns have into want, other labels untouched; nil when nothing
-// is to be done.
-func labelPatch(have, want map[string]string) ([]byte, error) {
+// labelChange is what turns have into want, other labels untouched: new values, nil for labels that
+// go.
+func labelChange(have, want map[string]string) map[string]any {
 	change := map[string]any{}
 	for label, value := range want {
 		if now, ok := have[label]; !ok || now != value {
@@ -74,6 +75,12 @@ func labelPatch(have, want map[string]string) ([]byte, error) {
 			change[label] = nil
 		}
 	}
+	return change
+}
+
+// labelPatch is a merge patch of what labelChange says; nil when nothing is to be done.
+func labelPatch(have, want map[string]string) ([]byte, error) {
+	change := labelChange(have, want)
 	if len(change) == 0 {
 		return nil, nil
 	}
@@ -152,8 +159,9 @@ func versioned(labels map[string]string) map[types.NamespacedName]bool {
 
 // labeler keeps the labels of nodes.
 type labeler struct {
-	client client.Client
-	gate   *gate.Gate
+	client  client.Client
+	gate    *gate.Gate
+	refused *refusals
 }
 
 // Reconcile makes one node's labels right, with at most one write.
@@ -163,6 +171,7 @@ func (l *labeler) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	}
 	node := &corev1.Node{}
 	if err := l.client.Get(ctx, request.NamespacedName, node); err != nil {
+		l.refused.note(request.Name, nil, nil)
 		return reconcile.Result{}, kube.UnlessGone("get Node", err)
 	}
 	nmc := &v1beta1.NodeModulesConfig{}
@@ -185,13 +194,23 @@ func (l *labeler) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	if len(targets) > 0 {
 		result.RequeueAfter = gate.Pause
 	}
-	patch, err := labelPatch(node.Labels, want)
-	if err != nil || patch == nil {
-		return result, err
-	}
-	log.FromContext(ctx).V(2).Info("Patching labels", "patch", string(patch))
-	if err := l.client.Patch(ctx, node, client.RawPatch(types.MergePatchType, patch), kube.OwnerNode); err != nil {
-		return reconcile.Result{}, kube.UnlessGone("patch the labels of a Node", err)
+	if err := l.write(ctx, node, want); err != nil {
+		return reconcile.Result{}, err
 	}
 	return result, nil
+}
+
+// write makes a node's labels what is wanted, and remembers what the API server refuses.
+func (l *labeler) write(ctx context.Context, node *corev1.Node, want map[string]string) error {
+	name, changed := node.Name, slices.Collect(maps.Keys(labelChange(node.Labels, want))) // the answer becomes the node
+	patch, err := labelPatch(node.Labels, want)
+	if err != nil {
+		return err
+	}
+	if patch != nil {
+		log.FromContext(ctx).V(2).Info("Patching labels", "patch", string(patch))
+		err = l.client.Patch(ctx, node, client.RawPatch(types.MergePatchType, patch), kube.OwnerNode)
+	}
+	l.refused.note(name, changed, err)
+	return kube.UnlessGone("patch the labels of a Node", err)
 }

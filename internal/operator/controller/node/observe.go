@@ -48,10 +48,12 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 		about.Makes, about.ImageProblem = pipeline.Makes(module), facts.Problem(module, v1beta1.ProblemImages)
 	}
 	about.ReadOnly = cmp.Or(r.Gate.Closed(), about.ReadOnly)
+	speaking := speakingOf(module)
 	scene := &facts.Scene{
 		Module: module, Desired: r.desired.Of(module).With(desired.Images{Makes: r.Makes, Made: images, Problem: about.ImageProblem}),
 		Held: facts.Judge(module, nodes, configs), Configs: configs, Plugins: plugins, Deliveries: deliveries,
 		Silent: leaving(module) && r.answerDue(module) <= 0, Seen: &r.seen,
+		Labels: func(node string) *reasons.Problem { return r.refused.of(node, speaking) },
 	}
 	scene.See(&about, nodes, r.Now())
 	return &about, nil

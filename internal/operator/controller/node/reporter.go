@@ -37,6 +37,7 @@ const (
 type reporter struct {
 	Options
 	client  client.Client
+	refused *refusals
 	desired desired.Memory
 	told    told
 	seen    rollout.Sightings

@@ -64,6 +64,7 @@ type Options struct {
 type Controller struct {
 	client  client.Client
 	options Options
+	refused refusals
 }
 
 // New makes the controller. c reads from a cache that shows c's own writes.
@@ -96,7 +97,7 @@ var onlyNew = builder.WithPredicates(predicate.Funcs{
 })
 
 func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
-	l := &labeler{client: c.client, gate: c.options.Gate}
+	l := &labeler{client: c.client, gate: c.options.Gate, refused: &c.refused}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("node").
 		For(&corev1.Node{}, watch.If(labelsConcerned)).
@@ -113,7 +114,7 @@ func (c *Controller) setupLabeler(mgr ctrl.Manager) error {
 
 func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 	r := &reporter{
-		Options: c.options, client: c.client, pace: &pace.Pace{First: statusFirst, Most: statusMost, Each: statusNode},
+		Options: c.options, client: c.client, refused: &c.refused, pace: &pace.Pace{First: statusFirst, Most: statusMost, Each: statusNode},
 	}
 	r.Recorder = r.Recorder.Expecting(reasons.Expected)
 	reports := ctrl.NewControllerManagedBy(mgr).
@@ -125,6 +126,7 @@ func (c *Controller) setupReporter(mgr ctrl.Manager) error {
 		Watches(&corev1.Pod{}, r.soon(isPart), watch.If(podChanged)).
 		Watches(&appsv1.DaemonSet{}, r.soon(isPart), onlyNew).
 		WatchesRawSource(r.changesOfGate()).
+		WatchesRawSource(r.changesOfRefusals()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: statusWorkers, RateLimiter: kube.Backoff()})
 	if r.Makes {
 		reports = reports.Watches(&v1alpha1.ModuleImage{}, r.soon(func(client.Object) bool { return true }))
