@@ -15,6 +15,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
 const (
@@ -24,6 +25,9 @@ const (
 	// CollectTime is how long a carrier that runs may wait for its node's agent, which looks every
 	// few seconds, until its slot goes to others.
 	CollectTime = time.Minute
+	// AnswerTime is how long an order for what the node holds may stand without a word of its agent,
+	// which answers within seconds, and at the latest when a kernel call has taken too long.
+	AnswerTime = 5 * time.Minute
 	// QuietTime is how long a carrier stays as it is until it counts as one that only pulls, or waits:
 	// it costs the registry and the node something, and the API server nothing.
 	QuietTime = 10 * time.Second
@@ -53,6 +57,8 @@ type Delivery struct {
 	Remove bool
 	// Hold is why nothing may be delivered, or nil.
 	Hold *Hold
+	// Silent is since when the order stands without an answer, to be remembered; zero: it has one.
+	Silent time.Time
 	// Due is until time alone changes the delivery; 0: never.
 	Due time.Duration
 	// Tell is what to report of the node, or nil.
@@ -70,10 +76,14 @@ func (p *Pass) Delivery(n *Node, a *Aim, t *Turn) Delivery {
 		d.Order = n.paused(a.Wishes.Paused)
 	case a.Order == nil:
 		d.Discard = standing(n.Carriers...)
-		d.Order, d.Remove = p.unload(n, a)
+		if d.Order, d.Remove = p.unload(n, a); d.Order == nil && !d.Remove {
+			d = p.listen(n, d)
+		}
 	case n.Holds(a.Order.Delivery.ID):
 		d.Discard = standing(n.Carriers...)
-		d.Order = n.unlessRight(delivered(n, a, t))
+		if d.Order = n.unlessRight(delivered(n, a, t)); d.Order == nil && t.Stay == nil {
+			d = p.listen(n, d)
+		}
 	default:
 		var carrier *corev1.Pod
 		d.Image, d.Retry = a.Order.Config.ContainerImage, a.retry()
@@ -224,6 +234,30 @@ func (p *Pass) watch(d Delivery, carrier *corev1.Pod) Delivery {
 		d.Due = StartTime - p.waited(carrier)
 	}
 	return d
+}
+
+// listen tells of an order that stands, needs no carrier, and that no agent answers: one with other
+// parameters, after a reboot, or to unload. A Module that is being deleted has words of its own.
+func (p *Pass) listen(n *Node, d Delivery) Delivery {
+	if p.Module == nil || p.Module.DeletionTimestamp != nil || n.Order == nil || n.Order.Paused || !placement.Ready(n.Node) || n.answered() {
+		return d
+	}
+	if d.Silent = p.Memory.Silent[n.Node.UID]; d.Silent.IsZero() {
+		d.Silent = p.Now
+	}
+	if left := AnswerTime - p.Now.Sub(d.Silent); left > 0 {
+		d.Due = left
+		return d
+	}
+	d.Tell = &reasons.Problem{Reason: v1beta1.ReasonAgentMissing, Message: fmt.Sprintf(
+		"the agent has not answered the order for more than %d minutes", int(AnswerTime.Minutes()))}
+	return d
+}
+
+// answered reports whether the agent has said what became of the order: why it is not carried out,
+// or that it is.
+func (n *Node) answered() bool {
+	return n.Attempt != nil || !n.unloads() && n.inKernel() && rollout.SameBuild(&n.Order.Config, n.Live.Config)
 }
 
 // waited is how long the process has seen a carrier as it is, running or not.

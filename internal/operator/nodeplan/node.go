@@ -88,6 +88,8 @@ type Memory struct {
 	Failures map[Place]Failure
 	// Unwanted is since when nodes, by their UID, are in their grace.
 	Unwanted map[types.UID]time.Time
+	// Silent is since when nodes, by their UID, have not answered an order.
+	Silent map[types.UID]time.Time
 	// Drains are the nodes, by name, that are being emptied or have passed their turn.
 	Drains map[string]Wait
 }

@@ -65,7 +65,9 @@ type scene struct {
 	defined time.Time
 	// unwanted is since when the process knows the node to be unwanted.
 	unwanted time.Time
-	verdict  strikes.Verdict
+	// silent is how long the process has waited for an answer to the order.
+	silent  time.Duration
+	verdict strikes.Verdict
 	// devices are what is known of claimed ones.
 	devices Devices
 }
@@ -93,7 +95,7 @@ func emptyNode() Node {
 		Node: &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n1", Labels: map[string]string{"nic": "yes"}},
 			Status: corev1.NodeStatus{
-				NodeInfo:   corev1.NodeSystemInfo{KernelVersion: running},
+				NodeInfo:   corev1.NodeSystemInfo{KernelVersion: running, BootID: thisBoot},
 				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 			},
 		},
@@ -124,6 +126,9 @@ func (s *scene) play(t *testing.T) outcome {
 	}
 	if !s.unwanted.IsZero() {
 		p.Memory.Unwanted["n1"] = s.unwanted
+	}
+	if s.silent > 0 {
+		p.Memory.Silent = map[types.UID]time.Time{"n1": noon.Add(-s.silent)}
 	}
 	if s.unsealed {
 		p.Unsealed = &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused}

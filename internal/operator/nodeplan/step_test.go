@@ -36,7 +36,7 @@ func TestPlanForANode(t *testing.T) {
 	absentEntry := func(e *v1beta1.NodeModuleSpec) { e.State, e.Reason = v1beta1.NodeModuleAbsent, "Deleted" }
 	live := func(s *scene) {
 		s.node.Config.Status.Modules = []v1beta1.NodeModuleStatus{{
-			ModuleItem: order.ModuleItem, Config: &order.Config, Observed: &v1beta1.ObservedModule{BuildID: "b1"},
+			ModuleItem: order.ModuleItem, Config: &order.Config, BootID: thisBoot, Observed: &v1beta1.ObservedModule{BuildID: "b1"},
 		}}
 	}
 	foreign := func(s *scene) { live(s); s.node.Config.Status.Modules[0].Observed = nil }
@@ -262,7 +262,7 @@ func TestPlanForANode(t *testing.T) {
 			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonDeleted, Carrier: ours, Remaining: 1},
 		},
 		"deselected: an order that a process before this one gave stands": {
-			given: []func(*scene){entry(ours, absentEntry), live, deselected}, then: outcome{Remaining: 1},
+			given: []func(*scene){entry(ours, absentEntry), live, deselected}, then: outcome{Remaining: 1, Patience: AnswerTime},
 		},
 		"deselected before it was loaded: nothing is given up for a moment without labels": {
 			given: []func(*scene){entry(ours), carrier(ours), deselected}, then: outcome{Remaining: 1, Patience: 5 * time.Minute},
@@ -349,7 +349,7 @@ func TestPlanForANode(t *testing.T) {
 		"a cause from outside is excused": {
 			given: []func(*scene){entry(ours), holding, outside}, then: outcome{Writes: true, Excused: true, Carrier: ours, Remaining: 1},
 		},
-		"once":              {given: []func(*scene){entry(ours, excusedEntry), holding, outside}, then: outcome{Remaining: 1}},
+		"once":              {given: []func(*scene){entry(ours, excusedEntry), holding, outside}, then: outcome{Remaining: 1, Patience: AnswerTime}},
 		"and it stays said": {given: []func(*scene){entry(ours, excusedEntry), holding, live}, then: outcome{Remaining: 1}},
 		"until another delivery is ordered": {
 			given: []func(*scene){entry("old", excusedEntry, func(e *v1beta1.NodeModuleSpec) { e.Delivery.ID = "old" }), holding, live},

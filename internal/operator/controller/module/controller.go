@@ -125,8 +125,10 @@ type Controller struct {
 	ledger  *ledger
 	desired desired.Memory
 	pace    pace.Pace
-	// unwanted has nodes in their grace, by UID, and drains those that are emptied, by name.
+	// unwanted has nodes in their grace, by UID, silent those that have not answered, and drains those
+	// that are emptied, by name.
 	unwanted recollection[types.UID, time.Time]
+	silent   recollection[types.UID, time.Time]
 	drains   recollection[string, nodeplan.Wait]
 	// rests are the nodes where the last pass found nothing to do.
 	rests rests

@@ -39,6 +39,7 @@ func (c *Controller) plan(snap *snapshot) *plan {
 	snap.Carriers = nodeplan.Carriers{Image: c.options.AgentImage, Mode: c.options.DeliveryMode, User: c.options.CarrierUser}
 	snap.Memory = c.ledger.memory(snap.Key)
 	snap.Memory.Unwanted, snap.Memory.Drains = c.unwanted.of(snap.Key), c.drains.of(snap.Key)
+	snap.Memory.Silent = c.silent.of(snap.Key)
 	snap.Now = c.options.Clock.Now()
 
 	c.rests.mark(snap)
@@ -51,6 +52,13 @@ func (c *Controller) plan(snap *snapshot) *plan {
 	c.unwanted.note(snap.Key, unwanted)
 	r := c.turns(snap, aims)
 	p := &plan{snapshot: snap, plans: snap.Make(snap.nodes, aims, r)}
+	silent := map[types.UID]time.Time{}
+	for i := range p.plans {
+		if since := p.plans[i].Delivery.Silent; !since.IsZero() {
+			silent[p.plans[i].Node.Node.UID] = since
+		}
+	}
+	c.silent.note(snap.Key, silent)
 	if r != nil && !r.Again.IsZero() {
 		p.rollout = max(r.Again.Sub(snap.Now), time.Millisecond)
 	}
