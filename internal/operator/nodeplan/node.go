@@ -24,6 +24,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/modulepolicy"
 	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/rollout"
@@ -53,6 +54,9 @@ type Pass struct {
 	Carriers Carriers
 	Memory   Memory
 	Now      time.Time
+	// earlier are the orders of builds that serve while the newer one is halted, by platform; nil: it
+	// is not.
+	earlier map[kernel.Platform]*v1beta1.NodeModuleSpec
 }
 
 // Devices is what is known of the devices of a Module's DRA driver.

@@ -55,6 +55,7 @@ const (
 
 // Make decides for every node. The rollout is nil where there is none.
 func (p *Pass) Make(nodes []Node, aims []Aim, r *rollout.Plan) []Plan {
+	p.halted(nodes, r)
 	plans := make([]Plan, len(nodes))
 	for i := range nodes {
 		n, a := &nodes[i], &aims[i]
@@ -71,7 +72,10 @@ func (p *Pass) Make(nodes []Node, aims []Aim, r *rollout.Plan) []Plan {
 }
 
 func (p *Pass) plan(n *Node, a *Aim, r *rollout.Plan) Plan {
-	t := p.Turn(n, a, r)
+	t := Turn{}
+	if !p.instead(n, a) {
+		t = p.Turn(n, a, r)
+	}
 	d := p.Delivery(n, a, &t)
 	return Plan{Key: p.Key, Node: n, Aim: *a, Turn: t, Delivery: d, Drain: p.Drain(n, a, &t, &d)}
 }
