@@ -319,18 +319,20 @@ func TestFromElsewhere(t *testing.T) {
 
 // TestKernels: those of the node's image are found, also where /lib is a link.
 func TestKernels(t *testing.T) {
-	p := newPlace(t)
-	if err := errors.Join(os.MkdirAll(filepath.Join(p.root, "usr/lib/modules", kernel), 0o755), os.Symlink("usr/lib", filepath.Join(p.root,
-		"lib"))); err != nil {
-		t.Fatal(err)
-	}
-	r, err := bake.Open(t.Context(), p.root, bake.StateDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, err := r.Kernels()
-	if err := errors.Join(err, r.Close()); err != nil || !slices.Equal(found, []string{kernel}) {
-		t.Errorf("%v, %v", found, err)
+	for _, target := range []string{"usr/lib", "/usr/lib"} {
+		p := newPlace(t)
+		kernels := filepath.Join(p.root, "usr/lib/modules", kernel)
+		if err := errors.Join(os.MkdirAll(kernels, 0o755), os.Symlink(target, filepath.Join(p.root, "lib"))); err != nil {
+			t.Fatal(err)
+		}
+		r, err := bake.Open(t.Context(), p.root, bake.StateDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := r.Kernels()
+		if err := errors.Join(err, r.Close()); err != nil || !slices.Equal(found, []string{kernel}) {
+			t.Errorf("lib is a link to %s: %v, %v", target, found, err)
+		}
 	}
 }
 

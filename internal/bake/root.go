@@ -18,6 +18,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/boot"
 	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/store"
+	"github.com/drover-project/drover/internal/shared/imagefs"
 )
 
 // StateDir is where the agent's DaemonSet keeps its state on a node, unless the administrator
@@ -116,8 +117,9 @@ func (r *Root) alone(state, dir string) (err error) {
 // Kernels are the versions of the kernels in the image.
 func (r *Root) Kernels() ([]string, error) {
 	var found []string
+	image := imagefs.New(r.root.FS())
 	for _, dir := range []string{"lib/modules", "usr/lib/modules"} {
-		entries, err := fs.ReadDir(r.root.FS(), dir)
+		entries, err := image.ReadDir(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

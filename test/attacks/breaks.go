@@ -40,8 +40,10 @@ var checks = map[string]check{
 		{File: "taints.go", Old: `if key == "" || t.Allow(m.Namespace, key) {`, New: "if key == key {"},
 	}},
 	"image-links": {Package: "internal/agent/export", Edits: []edit{
-		{File: "image.go", Old: "i.root.OpenFile(name, ", New: `os.OpenFile(i.root.Name()+"/"+name, `},
-		{File: "image.go", Old: "return err == nil && info.Mode().IsRegular()", New: "return info != nil || err != nil"},
+		{File: "image.go", Old: "i.fs.Resolve(name)", New: "name, error(nil)"},
+		{File: "image.go", Old: "i.root.OpenFile(at, ", New: `os.OpenFile(i.root.Name()+"/"+at, `},
+		{File: "image.go", Old: "case e.Type()&fs.ModeSymlink != 0:", New: "case false:"},
+		{File: "image.go", Old: "case e.Type().IsRegular():", New: "case !e.IsDir():"},
 	}},
 	"reports": {Package: "internal/shared/reported", Edits: []edit{
 		{File: "clean.go", Old: "s.Attempts = entries(c, s.Attempts, maxAttempts, c.attempt)", New: ""},

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/shared/imagefs"
 	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/internal/shared/words"
 )
@@ -114,7 +115,7 @@ func moduleFiles(ctx context.Context, img image, dir string, o Options) ([]strin
 
 // closure is what the wanted modules need from the image. The host may have what the image lacks.
 func closure(img image, dir string, o Options) (kmod.Files, error) {
-	tree, err := fs.Sub(img.root.FS(), dir)
+	tree, err := fs.Sub(img.fs, dir)
 	if err != nil {
 		return kmod.Files{}, fmt.Errorf("export: %w", err)
 	}
@@ -138,7 +139,7 @@ func closure(img image, dir string, o Options) (kmod.Files, error) {
 func unreadableBelow(dir string, err error) error {
 	var at *fs.PathError
 	switch {
-	case errors.Is(err, kmod.ErrTooLarge):
+	case errors.Is(err, kmod.ErrTooLarge), errors.Is(err, imagefs.ErrTooMany):
 		return manifest.Failed(manifest.ReasonImageTooLarge, "/%s: %v", dir, err)
 	case errors.Is(err, fs.ErrPermission) && errors.As(err, &at):
 		return unreadable(within(dir, at.Path), fs.ErrPermission)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/shared/imagefs"
 	"github.com/drover-project/drover/internal/shared/kernel"
 )
 
@@ -102,16 +103,16 @@ func Run(ctx context.Context, o Options) error {
 
 // export copies the files and returns their list, or a *manifest.Failure.
 func export(ctx context.Context, o Options, out *os.Root) (manifest.Manifest, error) {
-	img, err := os.OpenRoot(o.From)
-	if err != nil {
-		return manifest.Manifest{}, fmt.Errorf("open image: %w", err)
-	}
-	defer func() { _ = img.Close() }()
-	files, err := choose(ctx, image{img}, o)
+	img, err := openImage(o.From)
 	if err != nil {
 		return manifest.Manifest{}, err
 	}
-	c := copier{image: image{img}, out: out, left: o.MaxBytes, max: o.MaxBytes}
+	defer func() { _ = img.root.Close() }()
+	files, err := choose(ctx, img, o)
+	if err != nil {
+		return manifest.Manifest{}, err
+	}
+	c := copier{image: img, out: out, left: o.MaxBytes, max: o.MaxBytes}
 	m := manifest.Manifest{Schema: manifest.Schema, Kernel: o.Kernel, Files: make([]manifest.Entry, 0, len(files))}
 	for _, f := range files {
 		if err := ctx.Err(); err != nil {
@@ -237,9 +238,12 @@ func create(out *os.Root, name string) (*os.File, error) {
 
 func unreadable(name string, err error) error {
 	var failure *manifest.Failure
+	var link *imagefs.LinkError
 	switch {
 	case errors.As(err, &failure):
 		return failure
+	case errors.As(err, &link):
+		return manifest.Failed(manifest.ReasonImageUnreadable, "%v", link)
 	case errors.Is(err, fs.ErrPermission):
 		return manifest.Failed(manifest.ReasonImageUnreadable,
 			"/%s may not be read by user %d: make it readable for everybody in the image", name, os.Getuid())

@@ -6,19 +6,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/shared/imagefs"
 )
 
-// image is the mounted image. Only relative links that stay in it are followed.
-type image struct{ root *os.Root }
+// image is the mounted image. Package imagefs says where its links lead; root opens the files.
+type image struct {
+	root *os.Root
+	fs   *imagefs.FS
+}
+
+func openImage(dir string) (image, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return image{}, fmt.Errorf("open image: %w", err)
+	}
+	return image{root: root, fs: imagefs.New(root.FS())}, nil
+}
 
 // clean makes a path of a Module's spec ("/opt", "opt/", "/") relative.
 func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
@@ -31,8 +41,12 @@ func within(elem ...string) string {
 }
 
 func (i image) open(name string) (*os.File, error) {
+	at, err := i.fs.Resolve(name)
+	if err != nil {
+		return nil, unreadable(name, err)
+	}
 	// O_NONBLOCK: do not wait for a pipe's writer.
-	f, err := i.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := i.root.OpenFile(at, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, unreadable(name, err)
 	}
@@ -49,9 +63,9 @@ func (i image) open(name string) (*os.File, error) {
 
 // isDir tells whether name is a directory (or a link to one).
 func (i image) isDir(name string) (bool, error) {
-	info, err := i.root.Stat(name)
+	info, err := i.fs.Stat(name)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
 	case err != nil:
 		return false, unreadable(name, err)
@@ -59,87 +73,45 @@ func (i image) isDir(name string) (bool, error) {
 	return info.IsDir(), nil
 }
 
-// list returns a directory's entries, sorted, at most limit.
-func (i image) list(name string, limit int) ([]fs.DirEntry, error) {
-	dir, err := i.root.Open(name)
-	if err != nil {
-		return nil, unreadable(name, err)
-	}
-	defer func() { _ = dir.Close() }()
-	var all []fs.DirEntry
-	for {
-		some, err := dir.ReadDir(256)
-		all = append(all, some...)
-		if len(all) > limit {
-			return nil, tooMany(name, limit)
-		}
-		if errors.Is(err, io.EOF) {
-			slices.SortFunc(all, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-			return all, nil
-		}
-		if err != nil {
-			return nil, unreadable(name, err)
-		}
-	}
-}
-
 func tooMany(name string, limit int) error {
 	return manifest.Failed(manifest.ReasonImageTooLarge, "the node needs more than %d files or directories of the image (at /%s)", limit, name)
-}
-
-// isFile tells whether an entry is a regular file, or a link to one inside the image.
-func (i image) isFile(name string, e fs.DirEntry) bool {
-	if e.Type()&fs.ModeSymlink == 0 {
-		return e.Type().IsRegular()
-	}
-	info, err := i.root.Stat(name)
-	return err == nil && info.Mode().IsRegular()
 }
 
 // files returns the paths in the image of all files below dir, and looks at limit entries at most.
 func (i image) files(ctx context.Context, dir string, limit int) ([]string, error) {
 	var all []string
-	left := limit
-	var walk func(dir string, depth int) error
-	walk = func(dir string, depth int) error {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("export: %w", err)
-		}
-		if depth > manifest.MaxDepth {
-			return manifest.Failed(manifest.ReasonImageTooLarge, "/%s nests deeper than %d directories", dir, manifest.MaxDepth)
-		}
-		entries, err := i.list(dir, limit)
-		if err != nil {
-			return err
-		}
-		if left -= len(entries); left < 0 {
-			return tooMany(dir, limit)
-		}
-		for _, e := range entries {
-			name := within(dir, e.Name())
-			switch {
-			case e.IsDir():
-				if err := walk(name, depth+1); err != nil {
-					return err
-				}
-			case i.isFile(name, e):
-				all = append(all, name)
-			}
+	left := limit + 1 // dir is none of its own entries
+	err := fs.WalkDir(i.fs, dir, func(name string, e fs.DirEntry, err error) error {
+		left--
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("export: %w", ctx.Err())
+		case left < 0, errors.Is(err, imagefs.ErrTooMany):
+			return tooMany(name, limit)
+		case err != nil:
+			return unreadable(name, err)
+		case e.IsDir() && strings.Count(name, "/")-strings.Count(dir, "/") > manifest.MaxDepth:
+			return manifest.Failed(manifest.ReasonImageTooLarge, "/%s nests deeper than %d directories", name, manifest.MaxDepth)
+		case e.Type()&fs.ModeSymlink != 0: // it leads nowhere
+			_, err := e.Info()
+			return unreadable(name, err)
+		case e.Type().IsRegular():
+			all = append(all, name)
 		}
 		return nil
-	}
-	return all, walk(dir, 0)
+	})
+	return all, err //nolint:wrapcheck // the errors are ours
 }
 
 // kernels names the directories below lib/modules of dirName, for messages.
 func (i image) kernels(dirName string) []string {
-	entries, err := i.list(within(dirName, "lib/modules"), manifest.MaxFiles)
+	entries, err := i.fs.ReadDir(within(dirName, "lib/modules"))
 	if err != nil {
 		return nil // the message says that nothing was found
 	}
 	var all []string
 	for _, e := range entries {
-		if ok, err := i.isDir(within(dirName, "lib/modules", e.Name())); err == nil && ok {
+		if e.IsDir() {
 			all = append(all, e.Name())
 		}
 	}

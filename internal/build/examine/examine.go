@@ -100,7 +100,7 @@ func (e *examination) examine(ctx context.Context, r *result.Result) (err error)
 			Text:   fmt.Sprintf("image %s is for several platforms, but not for linux/%s", e.registry.Image, e.wish.Machine),
 		}}
 	}
-	findings, err := fit.Look(image, e.wish)
+	findings, err := fit.Look(ctx, image, e.wish)
 	if err != nil {
 		return err
 	}

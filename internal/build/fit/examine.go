@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/imagefs"
 	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/internal/shared/kmod/check"
@@ -67,11 +68,21 @@ func WishOf(c *v1beta1.ModuleConfig) Wish {
 var machines = map[string]uint16{"386": 3, "ppc64le": 21, "s390x": 22, "arm": 40, "amd64": 62, "arm64": 183, "riscv64": 243, "loong64": 258}
 
 // Examine looks at an image's root. Nothing is loaded.
-func Examine(root fs.FS, w Wish) ([]Finding, error) {
+func Examine(image fs.FS, w Wish) ([]Finding, error) {
+	root := imagefs.New(image)
 	dir, below, tree, err := w.open(root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return []Finding{{Check: "modules", State: Failed, Reason: v1beta1.ReasonImageUnreadable,
 			Text: fmt.Sprintf("the image has no /%s; it has %s", dir, kernelsIn(root, path.Dir(dir)))}}, nil
+	}
+	if err == nil {
+		err = w.openFirmware(root)
+	}
+	if refused, ok := errors.AsType[*imagefs.LinkError](err); ok {
+		return []Finding{{Check: "links", State: Failed, Reason: v1beta1.ReasonImageUnreadable, Text: refused.Error()}}, nil
+	}
+	if errors.Is(err, errNoFirmware) {
+		return []Finding{{Check: "firmware", State: Failed, Reason: v1beta1.ReasonImageUnreadable, Text: err.Error()}}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the image's modules: %w", err)
@@ -96,20 +107,50 @@ func Examine(root fs.FS, w Wish) ([]Finding, error) {
 	return findings, nil
 }
 
-// open finds the kernel's modules as a node does: by the version, then without and with a "+".
-func (w *Wish) open(root fs.FS) (dir string, below fs.FS, tree *kmod.Tree, err error) {
-	all := path.Join(strings.Trim(path.Clean("/"+w.Dir), "/"), "lib/modules")
+// open finds the kernel's modules as a node does.
+func (w *Wish) open(root *imagefs.FS) (dir string, below fs.FS, tree *kmod.Tree, err error) {
+	if dir, err = w.dir(root); err != nil {
+		return dir, nil, nil, err
+	}
+	if below, err = fs.Sub(root, dir); err != nil {
+		return dir, nil, nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	tree, err = kmod.NewTree(below)
+	return dir, below, tree, err
+}
+
+// dir is the kernel's directory: by the version, then without and with a "+".
+func (w *Wish) dir(root *imagefs.FS) (string, error) {
+	all := path.Join(rooted(w.Dir), "lib/modules")
 	bare := kernel.Trim(w.Kernel)
 	for _, name := range []string{w.Kernel, bare, bare + "+"} {
-		dir = path.Join(all, name)
-		if below, err = fs.Sub(root, dir); err != nil {
-			return dir, nil, nil, fmt.Errorf("open %s: %w", dir, err)
-		}
-		if tree, err = kmod.NewTree(below); !errors.Is(err, fs.ErrNotExist) {
-			return dir, below, tree, err
+		if _, err := root.Stat(path.Join(all, name)); !errors.Is(err, fs.ErrNotExist) {
+			return path.Join(all, name), err
 		}
 	}
-	return path.Join(all, w.Kernel), nil, nil, fs.ErrNotExist
+	return path.Join(all, w.Kernel), fs.ErrNotExist
+}
+
+// rooted is a path of a Module's spec, from an image's root.
+func rooted(name string) string { return path.Join(".", path.Clean("/" + name)[1:]) }
+
+// errNoFirmware says that nodes will look for firmware in vain.
+var errNoFirmware = errors.New("firmwarePath")
+
+// openFirmware finds what keeps a node from taking the firmware.
+func (w *Wish) openFirmware(root *imagefs.FS) error {
+	if w.Firmware == "" {
+		return nil
+	}
+	dir := rooted(w.Firmware)
+	info, err := root.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+		return fmt.Errorf("the image has no directory /%s (%w)", dir, errNoFirmware)
+	}
+	if err != nil {
+		return err
+	}
+	return root.Files(dir, func(string) error { return nil })
 }
 
 // module examines one module and what it needs from the image. done were examined before.
@@ -252,7 +293,7 @@ func (w *Wish) firmwareOf(root fs.FS, m check.Module) []Finding {
 	}
 	var lacking []string
 	for _, name := range m.Details.Info.Firmware {
-		file := path.Join(strings.Trim(path.Clean("/"+w.Firmware), "/"), name)
+		file := path.Join(rooted(w.Firmware), name)
 		if !slices.ContainsFunc([]string{"", ".xz", ".zst"},
 			func(ending string) bool { _, err := fs.Stat(root, file+ending); return err == nil }) {
 			lacking = append(lacking, name)

@@ -5,7 +5,6 @@ package fit
 import (
 	"archive/tar"
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,33 +15,35 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// FuzzUnpack: whatever a layer holds, nothing is written or read outside of the folder.
-func FuzzUnpack(f *testing.F) {
+// FuzzLook: whatever a layer holds, an answer comes, nothing is written outside of the folder for
+// temporary files, and nothing stays there.
+func FuzzLook(f *testing.F) {
 	f.Add(layer(f, tar.Header{Name: "lib/modules/6.1/a.ko", Typeflag: tar.TypeReg, Size: 1}))
 	f.Add(layer(f, tar.Header{Name: "lib", Typeflag: tar.TypeSymlink, Linkname: "../outside"},
 		tar.Header{Name: "lib/modules/a.ko", Typeflag: tar.TypeReg, Size: 1}))
-	f.Add(layer(f, tar.Header{Name: "../outside/lib/modules/a.ko", Typeflag: tar.TypeReg, Size: 1},
-		tar.Header{Name: "/", Typeflag: tar.TypeSymlink, Linkname: "/"}, tar.Header{Name: "a/lib/modules", Typeflag: tar.TypeReg, Size: 1}))
+	f.Add(layer(f, tar.Header{Name: "data/a.ko", Typeflag: tar.TypeReg, Size: 1},
+		tar.Header{Name: "data/b.ko", Typeflag: tar.TypeLink, Linkname: "data/a.ko"},
+		tar.Header{Name: "lib/modules/6.1/updates", Typeflag: tar.TypeSymlink, Linkname: "/data"}))
+	f.Add(layer(f, tar.Header{Name: "lib/modules/6.1/a.ko", Typeflag: tar.TypeLink, Linkname: "../../outside"}))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		image, err := mutate.AppendLayers(empty.Image, static.NewLayer(raw, types.OCIUncompressedLayer))
 		if err != nil {
 			t.Skip(err)
 		}
 		dir := t.TempDir()
-		for _, name := range []string{"inside", "outside"} {
-			if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		root, err := os.OpenRoot(filepath.Join(dir, "inside"))
-		if err != nil {
+		inside := filepath.Join(dir, "inside")
+		if err := os.Mkdir(inside, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		err = errors.Join(unpack(image, root, "/lib/firmware"), root.Close())
-		for name, want := range map[string]int{".": 2, "outside": 0} {
-			entries, listed := os.ReadDir(filepath.Join(dir, name))
-			if listed != nil || len(entries) != want {
-				t.Errorf("%s has %d entries, %v (unpacked: %v)", name, len(entries), listed, err)
+		t.Setenv("TMPDIR", inside)
+		findings, err := Look(t.Context(), image, Wish{Kernel: "6.1", Dir: "/", Firmware: "/lib/firmware"})
+		if err == nil && len(findings) == 0 {
+			t.Error("no findings and no error")
+		}
+		for name, want := range map[string]int{dir: 1, inside: 0} {
+			entries, err := os.ReadDir(name)
+			if err != nil || len(entries) != want {
+				t.Errorf("%s has %d entries, %v", name, len(entries), err)
 			}
 		}
 	})

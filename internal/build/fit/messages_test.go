@@ -73,9 +73,13 @@ func TestMessages(t *testing.T) {
 			wish: Wish{Firmware: "/fw"},
 			then: []string{dependencies, flags, symbols, unsigned, "unchecked firmware: not in the image: nic.bin; the node must have it"},
 		},
+		{
+			name: "no folder of firmware", given: []synth.Module{nic}, wish: Wish{Firmware: "/firmware"},
+			then: []string{"failed firmware: the image has no directory /firmware (firmwarePath)"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			root := fstest.MapFS{}
+			root := fstest.MapFS{"fw/other.bin": {}}
 			for _, m := range tc.given {
 				at := tc.at
 				if at == "" {

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/drover-project/drover/internal/shared/imagefs"
 )
 
 // FuzzImage gives two layers of anything. Whatever they are, nothing but named files changes, and
@@ -82,6 +84,10 @@ func FuzzPatterns(f *testing.F) {
 			return
 		}
 		found, unmatched, err := view.match(patterns, 10)
+		var loop *imagefs.LinkError
+		if errors.As(err, &loop) && loop.Path == "opt/loop" {
+			return
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,10 +5,13 @@ package repack
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/drover-project/drover/internal/shared/imagefs"
 )
 
 // pattern is an absolute path, each of whose parts is a name or a pattern of names.
@@ -44,12 +47,6 @@ func parsePatterns(texts []string) ([]pattern, error) {
 
 func isPattern(part string) bool { return strings.ContainsAny(part, `*?[\`) }
 
-// place is a node with its own path: no part of it is a link.
-type place struct {
-	path string
-	node *node
-}
-
 // wanted is a file to be changed.
 type wanted struct {
 	path string
@@ -61,20 +58,19 @@ type wanted struct {
 // match finds the files that the patterns name, once and sorted, and the patterns that name none.
 func (v *view) match(patterns []pattern, limit int) (found []wanted, unmatched []string, err error) {
 	byPath := map[string]wanted{}
+	image := imagefs.New(v)
 	for _, p := range patterns {
-		files, err := v.glob(p)
+		files, err := glob(image, p)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, refused(err)
 		}
 		if len(files) == 0 {
 			unmatched = append(unmatched, p.text)
 		}
-		for _, one := range files {
-			want, err := wantedAt(one)
-			if err != nil {
+		for _, name := range files {
+			if byPath[name], err = v.wanted(name); err != nil {
 				return nil, nil, err
 			}
-			byPath[want.path] = want
 		}
 		if len(byPath) > limit {
 			return nil, nil, fmt.Errorf("%w: the patterns name more than %d files", ErrRefused, limit)
@@ -86,99 +82,70 @@ func (v *view) match(patterns []pattern, limit int) (found []wanted, unmatched [
 	return found, unmatched, nil
 }
 
-// wantedAt is where the content of a file comes from. glob has left out folders.
-func wantedAt(at place) (wanted, error) {
-	want := wanted{path: "/" + at.path, layer: int(at.node.layer), entry: at.path}
-	switch at.node.kind {
+// wanted is where the content of a file comes from. No part of name is a link.
+func (v *view) wanted(name string) (wanted, error) {
+	at, err := v.at(name)
+	if err != nil {
+		return wanted{}, err
+	}
+	want := wanted{path: "/" + name, layer: int(at.layer), entry: name}
+	switch at.kind {
 	case file:
 		return want, nil
 	case hardlink:
-		want.entry = at.node.link
+		want.entry = at.link
 		return want, nil
 	}
 	return wanted{}, fmt.Errorf("%w: %s is a device or a pipe", ErrRefused, want.path)
 }
 
-// glob expands a pattern as a shell in a container: hidden names need their dot, links are
-// followed.
-func (v *view) glob(p pattern) ([]place, error) {
-	at := []place{{node: &v.root}}
+// glob expands a pattern as a shell in a container, to paths without links: hidden names need their
+// dot, links are followed. One that leads nowhere is an error: a shell would pass on its name.
+func glob(image *imagefs.FS, p pattern) ([]string, error) {
+	at := []string{"."}
 	for depth, part := range p.parts {
-		next := map[string]*node{}
+		next := map[string]bool{}
 		for _, dir := range at {
-			for _, name := range dir.node.named(part) {
-				one, err := v.resolve(path.Join(dir.path, name))
-				if err != nil {
+			names, err := named(image, dir, part)
+			if err != nil {
+				return nil, err
+			}
+			for _, name := range names {
+				info, err := image.Stat(path.Join(dir, name))
+				if errors.Is(err, fs.ErrNotExist) {
+					continue
+				}
+				own, pathErr := image.Resolve(path.Join(dir, name))
+				if err := errors.Join(err, pathErr); err != nil {
 					return nil, err
 				}
-				isLast := depth == len(p.parts)-1
-				if one.node != nil && isLast == (one.node.kind != folder) {
-					next[one.path] = one.node
+				if isLast := depth == len(p.parts)-1; isLast != info.IsDir() {
+					next[own] = true
 				}
 			}
 		}
-		at = at[:0:0]
-		for own, one := range next {
-			at = append(at, place{own, one})
-		}
+		at = slices.Sorted(maps.Keys(next))
 	}
 	return at, nil
 }
 
-func (n *node) named(part string) []string {
+// named are the names in a directory that one part of a pattern stands for.
+func named(image *imagefs.FS, dir, part string) ([]string, error) {
 	if !isPattern(part) {
-		return []string{part}
+		return []string{part}, nil
+	}
+	entries, err := image.ReadDir(dir)
+	if err != nil {
+		return nil, err
 	}
 	var names []string
-	for name := range n.children {
-		if strings.HasPrefix(name, ".") && !strings.HasPrefix(part, ".") {
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") && !strings.HasPrefix(part, ".") {
 			continue
 		}
-		if ok, err := path.Match(part, name); ok && err == nil {
-			names = append(names, name)
+		if ok, err := path.Match(part, e.Name()); ok && err == nil {
+			names = append(names, e.Name())
 		}
 	}
-	return names
-}
-
-// resolve follows a path within the image, never out of it. The node is nil when there is nothing.
-func (v *view) resolve(name string) (place, error) {
-	const most = 40 // as the kernel
-	var hops int
-	var done []*node
-	var names []string
-	todo := strings.Split(name, "/")
-	at := &v.root
-	for len(todo) > 0 {
-		part := todo[0]
-		todo = todo[1:]
-		if part == "" || part == "." {
-			continue
-		}
-		if part == ".." {
-			if len(done) > 0 {
-				at, done, names = done[len(done)-1], done[:len(done)-1], names[:len(names)-1]
-			}
-			continue
-		}
-		next := at.children[part]
-		if at.kind != folder || next == nil || next.kind == gone {
-			return place{}, nil
-		}
-		if next.unclear {
-			return place{}, fmt.Errorf("%w: layers do not agree on whether /%s is a folder", ErrRefused, path.Join(append(names, part)...))
-		}
-		if next.kind != symlink {
-			done, names, at = append(done, at), append(names, part), next
-			continue
-		}
-		if hops++; hops > most {
-			return place{}, nil // a loop, which leads nowhere
-		}
-		if strings.HasPrefix(next.link, "/") {
-			at, done, names = &v.root, nil, nil
-		}
-		todo = append(strings.Split(next.link, "/"), todo...)
-	}
-	return place{path: strings.Join(names, "/"), node: at}, nil
+	return names, nil
 }

@@ -157,8 +157,8 @@ func (u *unpacker) file(name string, h *tar.Header, content io.Reader) (err erro
 
 // refused marks an entry that cannot be written as the image's fault, unless it is the disk's.
 func refused(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, ErrRefused) {
+		return err
 	}
 	for _, disk := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS, fs.ErrPermission} {
 		if errors.Is(err, disk) {

@@ -46,6 +46,12 @@ const (
 // is there hides what comes.
 type view struct {
 	root node
+	// links are those of the layer that is being added, by their paths. A hard link to a link is
+	// another of the same target.
+	links   map[string]*node
+	linksOf int32
+	// local are the files on this machine that hold the content of the image's, by absolute paths.
+	local map[string]string
 }
 
 func newView() *view {
@@ -99,6 +105,10 @@ func (v *view) add(layer int32, h *tar.Header) error {
 	if err != nil || base == "" {
 		return err
 	}
+	one, err := v.newNode(layer, path.Join(dir, base), h)
+	if err != nil {
+		return err
+	}
 	parent, hidden := v.descend(layer, dir)
 	if hidden {
 		return nil
@@ -110,10 +120,6 @@ func (v *view) add(layer int32, h *tar.Header) error {
 	case isWhiteout:
 		parent.hide(layer, hides)
 		return nil
-	}
-	one, err := newNode(layer, h)
-	if err != nil {
-		return err
 	}
 	parent.place(base, one)
 	return nil
@@ -149,7 +155,7 @@ func (v *view) descend(layer int32, dir string) (parent *node, hidden bool) {
 	return at, at.opaque > layer
 }
 
-func newNode(layer int32, h *tar.Header) (*node, error) {
+func (v *view) newNode(layer int32, name string, h *tar.Header) (*node, error) {
 	one := &node{layer: layer, kind: other}
 	switch h.Typeflag {
 	case tar.TypeDir:
@@ -164,6 +170,16 @@ func newNode(layer int32, h *tar.Header) (*node, error) {
 			return nil, err
 		}
 		one.kind, one.link = hardlink, strings.Clone(target)
+	}
+	if v.links == nil || v.linksOf != layer {
+		v.links, v.linksOf = map[string]*node{}, layer
+	}
+	if to := v.links[one.link]; to != nil && one.kind == hardlink {
+		one.kind, one.link = to.kind, to.link
+	}
+	delete(v.links, name)
+	if one.kind == symlink || one.kind == hardlink {
+		v.links[strings.Clone(name)] = one
 	}
 	return one, nil
 }

@@ -180,7 +180,7 @@ func (r *Report) fill(ctx context.Context, platform string, w fit.Wish) error {
 		return err
 	}
 	for _, v := range found {
-		findings, err := look(v, w)
+		findings, err := look(ctx, v, w)
 		if err != nil {
 			return err
 		}
@@ -189,10 +189,10 @@ func (r *Report) fill(ctx context.Context, platform string, w fit.Wish) error {
 	return nil
 }
 
-func look(v variants.Variant, w fit.Wish) (_ []fit.Finding, err error) {
+func look(ctx context.Context, v variants.Variant, w fit.Wish) (_ []fit.Finding, err error) {
 	w.Machine = v.Machine
 	if v.Image != nil {
-		return fit.Look(v.Image, w)
+		return fit.Look(ctx, v.Image, w)
 	}
 	root, err := os.OpenRoot(v.Folder)
 	if err != nil {

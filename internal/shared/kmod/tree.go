@@ -39,9 +39,11 @@ type readResult struct {
 }
 
 // NewTree indexes the directory that fsys is rooted at (fs.Sub, os.Root.FS), and follows no
-// symbolic link. When several files hold one name, depmod's search order decides as distributions
-// configure it: updates, extra, everything else, weak-updates; within one of these the lexically
-// first path. A directory that does not exist is an error that wraps fs.ErrNotExist.
+// symbolic link that fsys shows as one. A link whose Info is an error, as package imagefs has those
+// that lead nowhere, is that error: a module that is not seen would be taken from the host. When
+// several files hold one name, depmod's search order decides as distributions configure it:
+// updates, extra, everything else, weak-updates; within one of these the lexically first path. A
+// directory that does not exist is an error that wraps fs.ErrNotExist.
 func NewTree(fsys fs.FS) (*Tree, error) { return walk(fsys, false) }
 
 // NewHostTree is NewTree for a node's own directory. As depmod, it follows links to modules: those
@@ -64,6 +66,9 @@ func walk(fsys fs.FS, links bool) (*Tree, error) {
 			return fs.SkipDir // kernel headers and sources; depmod leaves them out as well
 		case entry.Type().IsRegular(), links && leadsToModule(fsys, file, entry):
 			t.add(file)
+		case entry.Type()&fs.ModeSymlink != 0 && !links:
+			_, err := entry.Info()
+			return err
 		}
 		return nil
 	})
