@@ -215,7 +215,7 @@ verify: bin/controller-gen bin/typecheck ## Check generated files, go.mod, the o
 	@hack/verify
 
 # Tests that ask other programs have the build tag compare. gcc, kmod and the like are installed where apt-get is.
-COMPARED := ./images ./internal/agent/blacklist ./internal/agent/host ./internal/agent/modprobe ./internal/shared/kmod ./internal/shared/kmod/sign ./samples/kmods
+COMPARED := ./images ./internal/agent/blacklist ./internal/agent/host ./internal/agent/modprobe ./internal/shared/imagefs ./internal/shared/kmod ./internal/shared/kmod/sign ./samples/kmods
 .PHONY: compare
 compare: ## Compare with kmod, binutils, OpenSSL, sign-file, xz, zstd, and run the sample kernel modules' code under gcc's sanitizers (linux with apt-get; root)
 	@hack/compare $(COMPARED)

@@ -5,7 +5,6 @@ package delivery
 import (
 	"cmp"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -31,17 +30,6 @@ const (
 	exportName  = "export"
 
 	defaultServiceAccount = "default"
-
-	// copyScript is what upstream asks of a kernel module image: a shell and cp. $1 is the directory
-	// below which lib/modules lies, $2 the kernel, $3 the firmware directory or nothing. Values are
-	// arguments, never part of the text.
-	copyScript = `set -e
-mkdir -p "/image$1/lib/modules"
-cp -R "$1/lib/modules/$2" "/image$1/lib/modules/"
-if [ -n "$3" ]; then
-  mkdir -p "/image$3"
-  cp -R "$3/." "/image$3/"
-fi`
 )
 
 // sizeLimit bounds what one delivery may put on a node's disk.
@@ -211,24 +199,6 @@ func ExportArgs(config *v1beta1.ModuleConfig) []string {
 		args = append(args, "--whole-tree")
 	}
 	return args
-}
-
-func copyContainer(r *Request) corev1.Container {
-	modprobe := &r.Config.Modprobe
-	args := []string{copyScript, "copy", path.Join("/", modprobe.DirName), r.Config.KernelVersion}
-	if modprobe.FirmwarePath != "" {
-		args = append(args, path.Join("/", modprobe.FirmwarePath))
-	}
-	return corev1.Container{
-		Name:            copyName,
-		Image:           cmp.Or(r.Image, r.Config.ContainerImage),
-		ImagePullPolicy: pullPolicy(r),
-		Command:         []string{"/bin/sh", "-c"},
-		Args:            args,
-		Resources:       resources(),
-		SecurityContext: Restricted(),
-		VolumeMounts:    []corev1.VolumeMount{{Name: imageVolume, MountPath: imageDir}},
-	}
 }
 
 func imageSource(r *Request) corev1.VolumeSource {

@@ -131,7 +131,8 @@ func refusedCases() []linkCase {
 	below := func(target string) image { return with("data/file", map[string]string{belowFile: target}) }
 	refused := func(why string) string { return "/" + belowFile + " is a link to " + why }
 	return []linkCase{
-		{name: "nothing there, relative", image: below("gone.ko"), refused: refused("gone.ko, and the image has no /" + modulesDir + "/extra/gone.ko")},
+		{name: "nothing there, relative", image: below("gone.ko"),
+			refused: refused("gone.ko, and the image has no /" + modulesDir + "/extra/gone.ko")},
 		{name: "nothing there, absolute", image: below("/data/gone"), refused: refused("/data/gone, and the image has no /data/gone")},
 		{name: "a file of the node's", image: below(upToRoot + "../../../../../../../etc/passwd"),
 			refused: refused(upToRoot + "../../../../../../../etc/passwd, and the image has no /etc")},
@@ -149,17 +150,21 @@ func refusedCases() []linkCase {
 		{name: "a folder that it is in", image: with(belowFile, map[string]string{modulesDir + "/extra/self": ".."}), unsigned: true,
 			refused: "/" + modulesDir + "/extra/self is a link to .., which leads to a directory that it is in"},
 		{name: "folders in a circle", unsigned: true,
-			image:   with(belowFile, map[string]string{modulesDir + "/updates": "/data", "data/back": "/" + modulesDir + "/updates"}).and(map[string]string{"data/x": ""}),
+			image: with(belowFile, map[string]string{modulesDir + "/updates": "/data", "data/back": "/" + modulesDir + "/updates"}).
+				and(map[string]string{"data/x": ""}),
 			refused: "/data/back is a link to /" + modulesDir + "/updates, which leads to a directory that it is in"},
-		{name: "no folder of the kernel's", image: image{files: map[string]string{"data/file": ""}, links: map[string]string{modulesDir: "/data/gone"}},
+		{name: "no folder of the kernel's",
+			image:   image{files: map[string]string{"data/file": ""}, links: map[string]string{modulesDir: "/data/gone"}},
 			refused: "/" + modulesDir + " is a link to /data/gone, and the image has no /data/gone"},
 		{name: "no dirName", image: image{files: map[string]string{"data/file": ""}, links: map[string]string{"opt": "/gone"}},
 			refused: "/opt is a link to /gone, and the image has no /gone"},
 		{name: "no index", image: with(belowFile, map[string]string{modulesDir + "/modules.dep": "/gone"}), unsigned: true,
 			refused: "/" + modulesDir + "/modules.dep is a link to /gone, and the image has no /gone"},
-		{name: "whatever it is, in the kernel's folder", image: with(belowFile, map[string]string{modulesDir + "/extra/README": "/gone"}), unsigned: true,
+		{name: "whatever it is, in the kernel's folder", unsigned: true,
+			image:   with(belowFile, map[string]string{modulesDir + "/extra/README": "/gone"}),
 			refused: "/" + modulesDir + "/extra/README is a link to /gone, and the image has no /gone"},
-		{name: "a place that is the node's own only below lib/modules", image: with(belowFile, map[string]string{modulesDir + "/extra/build": "/gone"}),
-			unsigned: true, refused: "/" + modulesDir + "/extra/build is a link to /gone, and the image has no /gone"},
+		{name: "a place that is the node's own only below lib/modules", unsigned: true,
+			image:   with(belowFile, map[string]string{modulesDir + "/extra/build": "/gone"}),
+			refused: "/" + modulesDir + "/extra/build is a link to /gone, and the image has no /gone"},
 	}
 }
