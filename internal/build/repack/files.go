@@ -123,11 +123,22 @@ type info struct {
 	*node
 }
 
-func (i info) Name() string       { return i.name }
-func (i info) Size() int64        { return 0 }
+// Name implements fs.FileInfo.
+func (i info) Name() string { return i.name }
+
+// Size implements fs.FileInfo; it is not known.
+func (i info) Size() int64 { return 0 }
+
+// ModTime implements fs.FileInfo.
 func (i info) ModTime() time.Time { return epoch }
-func (i info) IsDir() bool        { return i.kind == folder }
-func (i info) Sys() any           { return nil }
+
+// IsDir implements fs.FileInfo.
+func (i info) IsDir() bool { return i.kind == folder }
+
+// Sys implements fs.FileInfo.
+func (i info) Sys() any { return nil }
+
+// Mode implements fs.FileInfo. Permissions are not the image's.
 func (i info) Mode() fs.FileMode {
 	switch i.kind {
 	case folder:
@@ -157,8 +168,13 @@ func (n *node) open(name string) *opened {
 	return o
 }
 
+// Stat implements fs.File.
 func (o *opened) Stat() (fs.FileInfo, error) { return o.info, nil }
-func (o *opened) Close() error               { return nil }
+
+// Close implements fs.File.
+func (o *opened) Close() error { return nil }
+
+// Read implements fs.File.
 func (o *opened) Read([]byte) (int, error) {
 	return 0, &fs.PathError{Op: "read", Path: o.name, Err: errors.New("is a directory")}
 }

@@ -54,6 +54,7 @@ import (
 func TestAlike(t *testing.T) {
 	for _, c := range linkCases() {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			for who, use := range users(t) {
 				if who == "signer" && c.unsigned {
 					continue

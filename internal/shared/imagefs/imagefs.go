@@ -110,7 +110,7 @@ func (f *FS) Files(dir string, visit func(name string) error) error {
 			return &fs.PathError{Op: "list", Path: name, Err: ErrTooMany}
 		case isLink(e.Type()):
 			_, err := e.Info()
-			return err
+			return err //nolint:wrapcheck // a LinkError
 		case e.Type().IsRegular():
 			return visit(name)
 		}
@@ -175,14 +175,21 @@ type entry struct {
 	err  error
 }
 
+// Name implements fs.DirEntry.
 func (e entry) Name() string { return e.name }
-func (e entry) IsDir() bool  { return e.Type().IsDir() }
+
+// IsDir implements fs.DirEntry.
+func (e entry) IsDir() bool { return e.Type().IsDir() }
+
+// Type implements fs.DirEntry: that of what the link leads to, if it leads anywhere.
 func (e entry) Type() fs.FileMode {
 	if e.err != nil {
 		return fs.ModeSymlink
 	}
 	return e.info.Mode().Type()
 }
+
+// Info implements fs.DirEntry.
 func (e entry) Info() (fs.FileInfo, error) { return e.info, e.err }
 
 // follow finds where a link in directory dir leads, to which w led. One to dir itself, or to a

@@ -68,7 +68,7 @@ func walk(fsys fs.FS, links bool) (*Tree, error) {
 			t.add(file)
 		case entry.Type()&fs.ModeSymlink != 0 && !links:
 			_, err := entry.Info()
-			return err
+			return err //nolint:wrapcheck // it is wrapped below
 		}
 		return nil
 	})
