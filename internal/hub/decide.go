@@ -141,6 +141,12 @@ func (f *Facts) look(t *Target, known map[string]*v1beta1.Module) (*view, error)
 		}
 		known[key] = module
 	}
+	if module != nil {
+		var err error
+		if module, err = Keep(f.Module, v.parcel.Module, module, v.platforms); err != nil {
+			return nil, err
+		}
+	}
 	if have := v.parcel.Module; have != nil {
 		v.begun = module != nil && Extends(have, module) || module == nil && have.Annotations[DeclarationAnnotation] == f.Made.Declaration
 	}

@@ -3,6 +3,7 @@
 package hub
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -224,6 +225,88 @@ func TestANewKernelWaitsForNobodysTurn(t *testing.T) {
 	})
 	if got := len(s.facts.Parcels["b"].Module.Spec.ModuleLoader.Container.KernelMappings); got != 2 {
 		t.Errorf("b knows %d kernels", got)
+	}
+}
+
+// TestAKernelThatFallsOutOfTheClaimKeepsItsMapping: its nodes still run it. It goes with the next
+// declaration, in its cluster's turn.
+func TestAKernelThatFallsOutOfTheClaimKeepsItsMapping(t *testing.T) {
+	s := newScene(t, "a", "b")
+	both := map[string]string{KernelsClaim: debian.Kernel + "\n" + newer.Kernel}
+	s.facts.Targets[0].Claims, s.facts.Targets[1].Claims = both, both
+	s.make("sha256:1")
+	s.deliver(s.decide(), nil)
+	kernels := func(cluster string) (names []string) {
+		for _, m := range s.facts.Parcels[cluster].Module.Spec.ModuleLoader.Container.KernelMappings {
+			names = append(names, m.Literal+" "+m.ContainerImage)
+		}
+		slices.Sort(names)
+		return names
+	}
+	before := kernels("a")
+	if len(before) != 2 {
+		t.Fatalf("a knows %v", before)
+	}
+
+	s.facts.Targets[0].Claims = map[string]string{KernelsClaim: debian.Kernel}
+	for range 2 {
+		s.declare()
+		d := s.decide()
+		s.deliver(d, nil)
+		s.expect(d, "a", v1beta1.ReasonReady, "")
+		if now := kernels("a"); !slices.Equal(now, before) {
+			t.Errorf("without its line in the claim, a knows %v instead of %v", now, before)
+		}
+	}
+	// What somebody adds to a cluster's Module does not stay: not for a kernel that the hub maps to
+	// nothing, and not for one that the cluster reports.
+	edited := s.facts.Parcels["a"].Module.DeepCopy()
+	container := &edited.Spec.ModuleLoader.Container
+	container.KernelMappings = append(container.KernelMappings,
+		v1beta1.KernelMapping{Literal: other.Kernel, ContainerImage: "example.com/evil"})
+	s.facts.Parcels["a"] = Parcel{Module: edited}
+	s.deliver(s.decide(), nil)
+	if now := kernels("a"); !slices.Equal(now, before) {
+		t.Errorf("after an edit, a knows %v instead of %v", now, before)
+	}
+	s.facts.Targets[0].Claims = both
+	s.make("sha256:1")
+	s.deliver(s.decide(), nil)
+	if now := kernels("a"); !slices.Equal(now, before) {
+		t.Errorf("with its line again, a knows %v", now)
+	}
+
+	// Another declaration knows what is reported then, and waits for its wave.
+	s.facts.Targets[0].Claims = map[string]string{KernelsClaim: debian.Kernel}
+	s.facts.Module.Spec.ModuleSpec.ModuleLoader.Container.Modprobe.Parameters = []string{"debug=1"}
+	s.make("sha256:1")
+	s.deliver(s.decide(), nil)
+	s.deliver(s.decide(), nil)
+	if now := kernels("a"); len(now) != 1 || !strings.HasPrefix(now[0], debian.Kernel) {
+		t.Errorf("for another declaration, a knows %v", now)
+	}
+}
+
+// TestKeptMappingsAreBounded: of too many, the older kernels go.
+func TestKeptMappingsAreBounded(t *testing.T) {
+	module := func(from, to int) *v1beta1.Module {
+		m := &v1beta1.Module{Spec: v1beta1.ModuleSpec{ModuleLoader: &v1beta1.ModuleLoaderSpec{}}}
+		for i := from; i < to; i++ {
+			m.Spec.ModuleLoader.Container.KernelMappings = append(m.Spec.ModuleLoader.Container.KernelMappings,
+				v1beta1.KernelMapping{Literal: fmt.Sprintf("6.1.0-%03d", i)})
+		}
+		if err := revise(m, "1"); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	got, err := Keep(built(), module(0, maxKept), module(maxKept, maxKept+1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mappings := got.Spec.ModuleLoader.Container.KernelMappings
+	if len(mappings) != maxKept || slices.ContainsFunc(mappings, func(m v1beta1.KernelMapping) bool { return m.Literal == "6.1.0-000" }) {
+		t.Errorf("%d are kept, from %s", len(mappings), mappings[len(mappings)-1].Literal)
 	}
 }
 

@@ -5,6 +5,7 @@ package hub
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,15 +55,66 @@ func ForCluster(m *hubv1beta1.ManagedClusterModule, platforms []Platform, pinned
 		}
 		strip(&loader.Container)
 	}
+	return module, revise(module, declaration)
+}
+
+// revise puts the annotations on that tell what a cluster's Module is.
+func revise(module *v1beta1.Module, declaration string) error {
 	revision, err := kube.Hash(struct {
 		Namespace string
 		Spec      any
 	}{module.Namespace, module.Spec})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	module.Annotations = map[string]string{RevisionAnnotation: revision, DeclarationAnnotation: declaration}
-	return module, nil
+	return nil
+}
+
+// maxKept bounds the mappings of a cluster's Module with those of kernels that it reports no more.
+const maxKept = 4 * MaxPlatforms
+
+// Keep adds to what a cluster wants the mappings that it was sent for the same declaration, of
+// kernels that it reports no more: a claim holds the kernels of most nodes only, and one that falls
+// out of it may still run. Without its mapping, the cluster would unload there. A mapping that no
+// node needs costs nothing, and goes with the next declaration. Of what the cluster has, the image
+// alone is taken over.
+func Keep(m *hubv1beta1.ManagedClusterModule, have, want *v1beta1.Module, reported []Platform) (*v1beta1.Module, error) {
+	declaration := want.Annotations[DeclarationAnnotation]
+	if have == nil || have.Annotations[DeclarationAnnotation] != declaration || have.Namespace != want.Namespace ||
+		have.Spec.ModuleLoader == nil || want.Spec.ModuleLoader == nil || !makes(&m.Spec.ModuleSpec.ModuleLoader.Container) {
+		return want, nil
+	}
+	known := map[string]bool{}
+	for _, p := range reported {
+		known[kernel.Trim(p.Kernel)] = true
+	}
+	whole := Whole(m)
+	mapper, err := kernel.NewMapper(whole.Spec.ModuleLoader, whole.Namespace, whole.Name)
+	if err != nil {
+		return nil, fmt.Errorf("read the mappings: %w", err)
+	}
+	var kept []v1beta1.KernelMapping
+	for _, sent := range have.Spec.ModuleLoader.Container.KernelMappings {
+		resolved, found, err := mapper.For(sent.Literal, defaultArchitecture)
+		if err != nil || !found || sent.Literal == "" || known[sent.Literal] {
+			continue
+		}
+		mapping := whole.Spec.ModuleLoader.Container.KernelMappings[resolved.Mapping].DeepCopy()
+		mapping.Literal, mapping.Regexp, mapping.ContainerImage = sent.Literal, "", sent.ContainerImage
+		mapping.Build, mapping.Sign = nil, nil
+		known[sent.Literal] = true
+		kept = append(kept, *mapping)
+	}
+	if len(kept) == 0 {
+		return want, nil
+	}
+	want = want.DeepCopy()
+	mappings := &want.Spec.ModuleLoader.Container.KernelMappings
+	slices.SortFunc(kept, func(a, b v1beta1.KernelMapping) int { return strings.Compare(b.Literal, a.Literal) })
+	kept = kept[:min(len(kept), max(0, maxKept-len(*mappings)))] // of too many, the older kernels go
+	*mappings = slices.Concat(*mappings, kept)
+	return want, revise(want, declaration)
 }
 
 // Extends reports whether two Modules of a cluster differ only in kernels that one of them lacks:
