@@ -45,7 +45,9 @@ func TestAnOrderThatNobodyAnswers(t *testing.T) {
 		"another boot, for too long":          {[]func(*scene){booted, since(AnswerTime)}, missing},
 		"deselected, for too long":            {[]func(*scene){leaves, since(AnswerTime)}, missing},
 		"deselected, and it is in use":        {[]func(*scene){leaves, since(AnswerTime), says("InUse", "InUse")}, outcome{}},
-		"a node that is not Ready":            {[]func(*scene){parameters, since(AnswerTime), func(s *scene) { s.node.Node.Status.Conditions = nil }}, outcome{}},
+		"a node that is not Ready": {[]func(*scene){parameters, since(AnswerTime), func(s *scene) {
+			s.node.Node.Status.Conditions = nil
+		}}, outcome{}},
 		"a paused order": {[]func(*scene){parameters, since(AnswerTime), func(s *scene) {
 			s.node.Config.Spec.Modules[0].Paused = true
 			s.module.Annotations = map[string]string{v1beta1.PausedAnnotation: ""}

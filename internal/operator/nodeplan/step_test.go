@@ -346,10 +346,10 @@ func TestPlanForANode(t *testing.T) {
 				other(func(m *v1beta1.Module) { m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = "r/nic:2" })},
 			then: outcome{Creates: true, Writes: true, Remaining: 1},
 		},
-		"a cause from outside is excused": {
-			given: []func(*scene){entry(ours), holding, outside}, then: outcome{Writes: true, Excused: true, Carrier: ours, Remaining: 1},
-		},
-		"once":              {given: []func(*scene){entry(ours, excusedEntry), holding, outside}, then: outcome{Remaining: 1, Patience: AnswerTime}},
+		"a cause from outside is excused": {given: []func(*scene){entry(ours), holding, outside},
+			then: outcome{Writes: true, Excused: true, Carrier: ours, Remaining: 1}},
+		"once": {given: []func(*scene){entry(ours, excusedEntry), holding, outside},
+			then: outcome{Remaining: 1, Patience: AnswerTime}},
 		"and it stays said": {given: []func(*scene){entry(ours, excusedEntry), holding, live}, then: outcome{Remaining: 1}},
 		"until another delivery is ordered": {
 			given: []func(*scene){entry("old", excusedEntry, func(e *v1beta1.NodeModuleSpec) { e.Delivery.ID = "old" }), holding, live},

@@ -69,8 +69,8 @@ func (r *refusals) of(node string, speaking map[string]bool) *reasons.Problem {
 	if len(labels) == 0 {
 		return nil
 	}
-	return &reasons.Problem{Reason: v1beta1.ReasonWriteRefused, Message: fmt.Sprintf("the API server refuses to change the label %s of the node: %s",
-		words.List(labels, maxLabels), refused.why)}
+	return &reasons.Problem{Reason: v1beta1.ReasonWriteRefused, Message: fmt.Sprintf(
+		"the API server refuses to change the label %s of the node: %s", words.List(labels, maxLabels), refused.why)}
 }
 
 // speakingOf are the labels of nodes that speak of a Module.
