@@ -176,7 +176,7 @@ func (h *house) functions(files *token.FileSet, file *ast.File) {
 var purePackages = []string{
 	"internal/shared/desired", "internal/operator/nodeplan", "internal/shared/rollout", "internal/shared/status", "internal/shared/facts",
 	"internal/shared/reasons", "internal/shared/placement", "internal/shared/reported",
-	"internal/shared/strikes", "internal/shared/modulepolicy", "internal/agent/decide",
+	"internal/shared/strikes", "internal/shared/modulepolicy", "internal/shared/nodemarks", "internal/agent/decide",
 }
 
 // impure are imports by which code touches something, with what is below them.

@@ -151,8 +151,7 @@ var attention = []Reason{
 		Name: v1beta1.ReasonInUse, Class: ClassAttention, Step: StepHolders,
 		Meaning: "the module to be unloaded is in use, `spec.rollout.drain` waits for pods to leave the node, or the pod of a DRA driver does " +
 			"not end, without which the module cannot go",
-		Next: "stop the users that the message names, or wait for its pods to end; of a pod that does not end, look at its finalizers " +
-			"(`kubectl describe pod`) and at the kubelet of its node",
+		Next: "stop the users that the message names, or wait for its pods to end",
 	},
 	{
 		Name: v1beta1.ReasonDrifted, Class: ClassAsAsked,
