@@ -63,6 +63,13 @@ func TestABusySetIsNotTouched(t *testing.T) {
 			free:    func(r *rig) error { return r.host.Unhold("busy_stock") },
 			message: "Module busy_stock is in use by pod team/job",
 		},
+		"a process probably has its device open": {
+			busy: func(r *rig) error {
+				return r.host.HoldBy("busy_stock", host.User{Kind: host.UserProcess, Name: "sleep", PID: 8, Device: "/dev/loop0", Guess: true})
+			},
+			free:    func(r *rig) error { return r.host.Unhold("busy_stock") },
+			message: "Module busy_stock is in use by probably process sleep (PID 8, /dev/loop0)",
+		},
 		"a module that the host does not bring uses it": {
 			more:    []synth.Module{{Name: "stranger", Depends: []string{"busy_stock"}}},
 			free:    func(r *rig) error { return r.host.Rmmod("stranger") },

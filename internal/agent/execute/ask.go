@@ -92,7 +92,7 @@ func (e *Executor) inTheWay(leaving, mayStay []string) (*orders.Attempt, error) 
 			by.Users, by.Err = e.Host.Users(name)
 		case others > 0:
 			by.Users, by.Err = e.Host.Users(name)
-			if !slices.ContainsFunc(by.Users, certain) {
+			if !slices.ContainsFunc(by.Users, outside) {
 				continue // the references may be of modules that leave before: the kernel knows
 			}
 		default:
@@ -105,10 +105,9 @@ func (e *Executor) inTheWay(leaving, mayStay []string) (*orders.Attempt, error) 
 	return nil, nil
 }
 
-// certain is a user that stays whatever leaves.
-func certain(u host.User) bool {
-	return !u.Guess && (u.Kind == host.UserProcess || u.Kind == host.UserMount)
-}
+// outside is a user that stays whatever leaves. That it is one may be a guess, as of most block
+// devices; but a reference there is, and its owner was found.
+func outside(u host.User) bool { return u.Kind == host.UserProcess || u.Kind == host.UserMount }
 
 // learn remembers why the kernel refused to unload a module. m are the facts of after that.
 func (e *Executor) learn(refused error, m host.Module) {

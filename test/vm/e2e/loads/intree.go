@@ -71,22 +71,22 @@ func (s *Steps) inTreeBusy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pid, err := s.Console(ctx, "modprobe tls; modprobe brd rd_nr=3; sleep 86400 </dev/ram0 >/dev/null 2>&1 & echo $!")
+	pid, err := s.Console(ctx, "modprobe tls; modprobe loop max_loop=3; sleep 86400 </dev/loop0 >/dev/null 2>&1 & echo $!")
 	if err != nil {
 		return err
 	}
 	as := func(ctx context.Context, want bool) error {
-		return errors.Join(s.InKernel(ctx, artifacts.Linux61, "tls", want), s.InKernel(ctx, artifacts.Linux61, "brd", want))
+		return errors.Join(s.InKernel(ctx, artifacts.Linux61, "tls", want), s.InKernel(ctx, artifacts.Linux61, "loop", want))
 	}
 	key := client.ObjectKey{Namespace: Restricted, Name: "in-tree-busy"}
 	m := Module(key, artifacts.Linux61, image, name)
-	m.Spec.ModuleLoader.Container.InTreeModulesToRemove = []string{"tls", "brd"}
+	m.Spec.ModuleLoader.Container.InTreeModulesToRemove = []string{"tls", "loop"}
 	if err := s.Client.Create(ctx, m); err != nil {
 		return err
 	}
 	if err := s.Eventually(ctx, "the status names the process", func(ctx context.Context) error {
 		a, err := s.attempt(ctx, key)
-		if err == nil && (a.Reason != v1beta1.ReasonInUse || !strings.Contains(a.Message, "Module brd is in use by process sleep")) {
+		if err == nil && (a.Reason != v1beta1.ReasonInUse || !strings.Contains(a.Message, "Module loop is in use by probably process sleep")) {
 			err = fmt.Errorf("the attempt is %s: %s", a.Reason, a.Message)
 		}
 		return err
@@ -113,7 +113,7 @@ func (s *Steps) inTreeBusy(ctx context.Context) error {
 		return err
 	}
 	return s.Eventually(ctx, "the kernel's own are back, with the parameter", func(ctx context.Context) error {
-		return errors.Join(as(ctx, true), s.Expect(ctx, artifacts.Linux61, "cat /sys/module/brd/parameters/rd_nr", "3"))
+		return errors.Join(as(ctx, true), s.Expect(ctx, artifacts.Linux61, "cat /sys/module/loop/parameters/max_loop", "3"))
 	})
 }
 
