@@ -171,13 +171,13 @@ func TestKilledAtEveryStep(t *testing.T) {
 		"the same again": func(n *node) error { return play(n, func(int, string) {}) },
 		"all gone":       func(n *node) error { return n.start().Retain(nil) },
 		"back to the first version": func(n *node) error {
-			return errors.Join(n.addTo(n.start().Stage.Add, "ns/a", v1), n.holds(v1), n.Retain([]string{"ns/a"}), n.holds(v1), n.Remove("ns/a"))
+			return errors.Join(n.addTo(n.start().Add, "ns/a", v1), n.holds(v1), n.Retain([]string{"ns/a"}), n.holds(v1), n.Remove("ns/a"))
 		},
 		"ledger lost": func(n *node) error {
 			if err := os.Remove(filepath.Join(n.opt.StateDir, "firmware.json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
-			return errors.Join(n.addTo(n.start().Stage.Add, "ns/a", v2), n.Retain([]string{"ns/a"}), n.holds(v2), n.Remove("ns/a"))
+			return errors.Join(n.addTo(n.start().Add, "ns/a", v2), n.Retain([]string{"ns/a"}), n.holds(v2), n.Remove("ns/a"))
 		},
 	}
 	steps := 0
