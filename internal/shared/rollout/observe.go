@@ -149,8 +149,14 @@ func (f *Facts) done() bool {
 	return f.Live.Observed.BuiltIn || f.Holds(f.Delivery)
 }
 
+// Remark reports whether an attempt says something about what is live although the order is carried
+// out: nothing is left to do for it.
+func Remark(a *v1beta1.NodeModuleAttempt) bool {
+	return a != nil && (a.Reason == v1beta1.ReasonParametersDiffer || a.Reason == v1beta1.ReasonDependencyKept)
+}
+
 func (f *Facts) open() bool {
-	return f.Attempt != nil && f.Attempt.State != v1beta1.AttemptAbsent && f.Attempt.State != v1beta1.AttemptUnclaimed
+	return f.Attempt != nil && !Remark(f.Attempt) && f.Attempt.State != v1beta1.AttemptAbsent && f.Attempt.State != v1beta1.AttemptUnclaimed
 }
 
 // failed is why the order failed; empty: it did not.

@@ -139,3 +139,23 @@ func TestAnEarlierOrderMayStillBeCarriedOut(t *testing.T) {
 		}
 	}
 }
+
+// TestARemarkHoldsNoRollout: what is told of a module that is live as it was ordered asks for
+// nothing, and the next node may begin.
+func TestARemarkHoldsNoRollout(t *testing.T) {
+	for reason, done := range map[string]bool{
+		v1beta1.ReasonParametersDiffer: true, v1beta1.ReasonDependencyKept: true, v1beta1.ReasonRebootRequired: false, v1beta1.ReasonDrifted: false,
+	} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+		node.Status.NodeInfo.BootID = "boot"
+		config := v1beta1.ModuleConfig{KernelVersion: "6.1.0", ContainerImage: "r/nic:1"}
+		n := rollout.Observe(&rollout.Facts{Node: node, Config: &config, Delivery: "d1", Entry: rollout.Entry{
+			Order:   &v1beta1.NodeModuleSpec{Config: config, Delivery: &v1beta1.Delivery{ID: "d1"}},
+			Live:    &v1beta1.NodeModuleStatus{Config: &config, BootID: "boot", Observed: &v1beta1.ObservedModule{Delivery: "d1"}},
+			Attempt: &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptWaiting, Reason: reason},
+		}})
+		if n.Stage != rollout.Given || n.Since.IsZero() == done {
+			t.Errorf("%s: stage %v, since %v", reason, n.Stage, n.Since)
+		}
+	}
+}

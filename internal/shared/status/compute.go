@@ -12,6 +12,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/rollout"
 	"github.com/drover-project/drover/internal/shared/words"
 )
 
@@ -144,7 +145,7 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 		if mixed := mixture(desired); mixed != "" {
 			return yes(kind, v1beta1.ReasonMixedContent, live+"; "+mixed)
 		}
-		if other := group(only(desired, otherwise), m.loadProblem); len(other) > 0 {
+		if other := group(only(desired, func(n *Node) bool { return rollout.Remark(n.Attempt) }), m.loadProblem); len(other) > 0 {
 			return yes(kind, other[0].Reason, live+"; "+describe(other))
 		}
 		return yes(kind, v1beta1.ReasonLoaded, live)
@@ -196,12 +197,6 @@ func others(missing []Node) string {
 		return ""
 	}
 	return ", another build is live on " + words.Count(int(n), "node")
-}
-
-// otherwise is true where what is live has other parameters, or other modules under it, than the
-// Module asks for.
-func otherwise(n *Node) bool {
-	return n.Attempt != nil && slices.Contains([]string{v1beta1.ReasonParametersDiffer, v1beta1.ReasonDependencyKept}, n.Attempt.Reason)
 }
 
 // notUsable is true where a live kernel module fails a check of readyWhen.

@@ -153,7 +153,7 @@ func (e Entry) Current(node *corev1.Node, ask *desired.State) bool {
 }
 
 func (e Entry) open() bool {
-	if e.Attempt == nil {
+	if e.Attempt == nil || rollout.Remark(e.Attempt) {
 		return false
 	}
 	switch e.Attempt.State {

@@ -45,8 +45,12 @@ func TestCurrent(t *testing.T) {
 			s.nmc.Status.Artifacts = append(s.nmc.Status.Artifacts, v1beta1.NodeArtifact{ID: "second"})
 			attempted(v1beta1.AttemptFailed)(s)
 		}, answer{true, false}},
-		"in use":         {attempted(v1beta1.AttemptInUse), answer{false, false}},
-		"waiting":        {attempted(v1beta1.AttemptWaiting), answer{true, false}},
+		"in use":  {attempted(v1beta1.AttemptInUse), answer{false, false}},
+		"waiting": {attempted(v1beta1.AttemptWaiting), answer{true, false}},
+		"told of what is live": {func(s *situation) {
+			attempted(v1beta1.AttemptWaiting)(s)
+			s.nmc.Status.Attempts[0].Reason = v1beta1.ReasonParametersDiffer
+		}, answer{true, true}},
 		"an old unload":  {attempted(v1beta1.AttemptAbsent), answer{true, true}},
 		"held no longer": {func(s *situation) { s.nmc.Status.Artifacts = nil }, answer{true, false}},
 		"compiled into the kernel": {func(s *situation) {
