@@ -144,7 +144,8 @@ func TestAnEarlierOrderMayStillBeCarriedOut(t *testing.T) {
 // nothing, and the next node may begin.
 func TestARemarkHoldsNoRollout(t *testing.T) {
 	for reason, done := range map[string]bool{
-		v1beta1.ReasonParametersDiffer: true, v1beta1.ReasonDependencyKept: true, v1beta1.ReasonRebootRequired: false, v1beta1.ReasonDrifted: false,
+		v1beta1.ReasonParametersDiffer: true, v1beta1.ReasonDependencyKept: true,
+		v1beta1.ReasonRebootRequired: false, v1beta1.ReasonDrifted: false,
 	} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 		node.Status.NodeInfo.BootID = "boot"
