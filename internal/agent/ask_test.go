@@ -261,3 +261,25 @@ func TestAHelperComesBackAfterARestart(t *testing.T) {
 	same(t, "attempt", "InUse InUse", attempt(r.pass(order("gadget", d, params("a=1"))), "gadget"))
 	same(t, "live", []string{"gadget", "helper"}, liveNow(r))
 }
+
+// TestAnExitThatIsSlowIsNotForEver: a module whose exit function has not returned keeps the others
+// where they are, and is asked anew once it has.
+func TestAnExitThatIsSlowIsNotForEver(t *testing.T) {
+	r := twoStock(t)
+	both := func(s *v1beta1.NodeModuleSpec) { s.Config.InTreeModulesToRemove = []string{"nic_stock", "busy_stock"} }
+	r.host.Script("delete_module", "busy_stock", fake.Fault{Delay: 2 * time.Hour, Times: 1})
+	d := r.deliver("d1", gadget)
+	same(t, "attempt", "Failed Timeout", attempt(r.passOf(time.Hour, order("gadget", d, both)), "gadget"))
+	r.host.TakeCalls()
+	for range 3 {
+		r.clock.Step(time.Minute)
+		same(t, "attempt", "Waiting Timeout", attempt(r.pass(order("gadget", d, both)), "gadget"))
+	}
+	same(t, "unloads", 0, r.unloads())
+
+	r.clock.Step(2 * time.Hour)
+	again := synth.Module{Name: "busy_stock", InTree: true}
+	r.must(r.host.Insmod(ko(again)))
+	r.pass(order("gadget", d, both))
+	same(t, "live", []string{"gadget"}, liveNow(r))
+}

@@ -158,20 +158,26 @@ func TestFailuresAreRepeatedEverMoreRarely(t *testing.T) {
 	same(t, "writes", 2, r.writes) // failed, loaded
 }
 
+// passOf is a pass that takes a while: it goes by as soon as a call waits.
+func (r *rig) passOf(while time.Duration, specs ...v1beta1.NodeModuleSpec) *v1beta1.NodeModulesConfigStatus {
+	r.t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = wait.PollUntilContextTimeout(r.t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+			return r.clock.HasWaiters(), nil
+		})
+		r.clock.Step(while)
+	}()
+	defer func() { <-done }()
+	return r.pass(specs...)
+}
+
 func TestCallThatDoesNotComeBack(t *testing.T) {
 	r := newRig(t, fake.Options{})
 	r.host.Script("finit_module", "gadget", fake.Fault{Delay: 2 * time.Hour})
-	done := make(chan struct{})
-	go func() { // lets an hour pass as soon as the call waits for it
-		defer close(done)
-		_ = wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-			return r.clock.HasWaiters(), nil
-		})
-		r.clock.Step(time.Hour)
-	}()
 	o := order("gadget", r.deliver("d1", gadget))
-	s := r.pass(o)
-	<-done
+	s := r.passOf(time.Hour, o)
 	same(t, "attempt", "Failed Timeout", attempt(s, "gadget"))
 	r.clock.Step(time.Minute)
 	same(t, "attempt while it is on its way", "Waiting Timeout", attempt(r.pass(o), "gadget"))

@@ -162,8 +162,7 @@ func present(f observe.Facts) Decision {
 		return rest(a)
 	}
 	if m, ok := f.Live[f.Main()]; ok && m.State != host.StateLive {
-		return Decision{Verb: Rest, Wake: f.Now.Add(time.Second), Attempt: orders.Waiting(v1beta1.ReasonTimeout,
-			"Module %s is in the kernel and its init or exit function has not returned.", m.Name)}
+		return Decision{Verb: Rest, Wake: f.Now.Add(time.Second), Attempt: orders.NotReturned(m.Name)}
 	}
 	if !f.Held {
 		switch d := f.Order.Delivery; {

@@ -77,8 +77,14 @@ func (e *Executor) inTheWay(leaving, mayStay []string) (*orders.Attempt, error) 
 	stays := func(name string) bool { return !slices.Contains(leaving, name) && !slices.Contains(mayStay, name) }
 	for i, name := range leaving {
 		m, ok := live[name]
+		if !ok {
+			delete(e.stuck, name)
+		}
 		if !ok || m.RefCount < 0 {
 			continue
+		}
+		if i > 0 && m.State != host.StateLive {
+			return orders.NotReturned(name), nil
 		}
 		others := m.RefCount - len(m.Holders)
 		e.counted[name] = others
@@ -114,7 +120,7 @@ func (e *Executor) learn(refused error, m host.Module) {
 	before, asked := e.counted[m.Name]
 	left := m.RefCount - len(m.Holders)
 	switch {
-	case !asked || len(m.Holders) > 0:
+	case !asked || len(m.Holders) > 0 || m.State != host.StateLive:
 	case left == 0 && errors.Is(refused, host.Errno("EBUSY")):
 		e.stuck[m.Name] = stuck{permanent: true}
 	default:

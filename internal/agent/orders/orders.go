@@ -88,6 +88,11 @@ func DeliveryID(o *v1beta1.NodeModuleSpec) string {
 	return o.Delivery.ID
 }
 
+// NotReturned is said of a module that comes or goes: nothing is done about it meanwhile.
+func NotReturned(name string) *Attempt {
+	return Waiting(v1beta1.ReasonTimeout, "Module %s is in the kernel and its init or exit function has not returned.", name)
+}
+
 // ParameterName is the name in one of modprobe.parameters, normalised as the kernel compares them.
 func ParameterName(parameter string) string {
 	name, _, _ := strings.Cut(parameter, "=")
