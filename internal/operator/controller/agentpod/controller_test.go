@@ -30,7 +30,7 @@ const namespace = "drover-system"
 func TestAPodThatCannotEnd(t *testing.T) {
 	cases := map[string]struct {
 		label  string // of the pod; empty: the agent's
-		alive  bool   // nobody has deleted it
+		alive  bool   // it is not being deleted
 		unwell bool   // the node is not Ready
 		reason string // of what the node reports; empty: that a call hangs
 		after  time.Duration
@@ -39,7 +39,7 @@ func TestAPodThatCannotEnd(t *testing.T) {
 	}{
 		"after its grace period and a while": {after: agentpod.Patience, gone: true},
 		"a moment before that":               {after: agentpod.Patience - time.Second},
-		"one that nobody has deleted":        {alive: true, after: time.Hour},
+		"one that is not being deleted":      {alive: true, after: time.Hour},
 		"another pod of the node":            {label: "other", after: time.Hour},
 		"where no call hangs":                {reason: v1beta1.ReasonInUse, after: time.Hour},
 		"on a node that does not answer":     {unwell: true, after: time.Hour},
