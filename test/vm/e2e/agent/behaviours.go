@@ -245,11 +245,7 @@ func (s *steps) delivers(key client.ObjectKey, name, says string, change func(*v
 	return behaviour{
 		says: says, whole: loaded,
 		begin: func(ctx context.Context) error {
-			content, err := s.NodeModule(ctx, name)
-			if err != nil {
-				return err
-			}
-			image, err := s.PushModule(ctx, name, content, map[string]registry.File{"/firmware/drover/blob.bin": {Content: []byte("as delivered")}})
+			image, err := s.PushNodeModule(ctx, name, map[string]registry.File{"/firmware/drover/blob.bin": {Content: []byte("as delivered")}})
 			if err != nil {
 				return err
 			}

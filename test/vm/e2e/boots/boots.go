@@ -6,20 +6,15 @@ package boots
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
-	"github.com/drover-project/drover/images"
 	"github.com/drover-project/drover/internal/bake"
 	"github.com/drover-project/drover/test/vm/artifacts"
 	"github.com/drover-project/drover/test/vm/e2e/suite"
@@ -99,40 +94,13 @@ func (b *boot) withoutDelivery() error {
 	return nil
 }
 
-// buildTool compiles the command line tool.
-func (s *steps) buildTool(ctx context.Context) (err error) {
-	builder := images.Builder{Repository: s.Cache.Repository(), Output: filepath.Join(s.Cache.Repository(), "bin", "images"), Version: "dev"}
-	s.drover, err = builder.BuildBinary(ctx, "cmd/drover", "linux", "amd64")
-	return err
-}
-
-// bake runs `drover bake` as whoever makes a node's image.
+// bake bakes the Module, and damages what is there where that is to be shown.
 func (s *steps) bake(ctx context.Context, root string) error {
-	text, err := yaml.Marshal(s.module())
-	if err != nil {
-		return err
+	found, err := s.Bake(ctx, root, s.module())
+	if err == nil && s.Breaks == "bake" {
+		err = os.WriteFile(filepath.Join(root, bake.StateDir, "store/sha256", found.Tree, "more"), nil, 0o600)
 	}
-	file := filepath.Join(s.Dir, "module.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		return err
-	}
-	// Nodes find the registry by its name, which this machine does not know.
-	cmd := exec.CommandContext(ctx, s.drover, "bake", "-f", file, "--kernel", s.Release(), "--root", root, "--from", s.local(), "-o", "json")
-	cmd.Stderr = os.Stderr
-	output, err := cmd.Output()
-	if err != nil {
-		return fmt.Errorf("drover bake: %w", err)
-	}
-	var found []bake.Baked
-	if err := json.Unmarshal(output, &found); err != nil || len(found) != 1 {
-		return fmt.Errorf("drover bake: %s: %w", output, errors.Join(err, errors.New("one delivery is wanted")))
-	}
-	s.NodeLabels = map[string]string{found[0].NodeLabel: ""}
-	s.Say("   baked %s: delivery %s, %d bytes", found[0].Image, found[0].Delivery, found[0].Bytes)
-	if s.Breaks == "bake" {
-		return os.WriteFile(filepath.Join(root, bake.StateDir, "store/sha256", found[0].Tree, "more"), nil, 0o600)
-	}
-	return nil
+	return err
 }
 
 // measure has a node powered on, and waits until the Module is usable there.

@@ -28,9 +28,8 @@ import (
 type steps struct {
 	*builds.Steps
 
-	// drover is the command line tool's file, and image the reference that the Module names.
-	drover, image string
-	boots         []boot
+	image string // the reference that the Module names
+	boots []boot
 }
 
 // Groups are this package's.
@@ -59,7 +58,7 @@ func (s *steps) begin(ctx context.Context) error {
 	if _, err := s.Kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(s.Cache.Repository(), "config/default")); err != nil {
 		return err
 	}
-	if err := errors.Join(s.NoAgentOnBuilder(ctx), s.StartBuilder(ctx), s.buildTool(ctx)); err != nil {
+	if err := errors.Join(s.NoAgentOnBuilder(ctx), s.StartBuilder(ctx)); err != nil {
 		return err
 	}
 	if err := s.Eventually(ctx, "the operator is ready", s.operates); err != nil {
@@ -100,12 +99,6 @@ func (s *steps) operates(ctx context.Context) error {
 // module is the same for the API and for `drover bake`.
 func (s *steps) module() *v1beta1.Module {
 	m := loads.Module(loads.Loader, "", s.image, loads.Sample)
-	m.APIVersion, m.Kind = v1beta1.GroupVersion.String(), "Module"
 	m.Spec.Selector = map[string]string{suite.LoadsLabel: "true"}
 	return m
-}
-
-// local is how this machine reaches an image of the registry.
-func (s *steps) local() string {
-	return fmt.Sprintf("127.0.0.1:%d/%s", s.Registry.Port(), repository)
 }

@@ -175,11 +175,7 @@ const successorTime = 8 * time.Minute
 // removes its object, and the next agent serves beside what is left of it.
 func (s *Steps) hungCall(ctx context.Context) error {
 	const name = "drover_hang"
-	content, err := s.NodeModule(ctx, name)
-	if err != nil {
-		return err
-	}
-	image, err := s.PushModule(ctx, name, content, nil)
+	image, err := s.PushNodeModule(ctx, name, nil)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ package loads
 import (
 	"maps"
 
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/test/vm/artifacts"
 	"github.com/drover-project/drover/test/vm/e2e/suite"
 )
@@ -15,6 +16,8 @@ import (
 // Steps is what the groups' steps share.
 type Steps struct {
 	*suite.Suite
+	// baked is the Module that the first node's image was baked for.
+	baked *v1beta1.Module
 }
 
 // Groups are this package's.
@@ -80,9 +83,11 @@ func (s *Steps) loadGroups() map[string][][]suite.Step {
 			suite.Show("firmware", "a module finds the firmware that came with it, and takes it along when it goes", s.firmware),
 			suite.Show("inTree", "a module of the kernel's own makes room, with its user, and both come back", s.inTree),
 			suite.Show("inTreeBusy", "of the kernel's own nothing leaves while one is in use, and they come back as they were", s.inTreeBusy),
+			suite.Show("putBack", "what a passing error keeps from coming back comes back, with its parameter", s.putBack),
 			suite.Show("notInForce", "parameters that are not in force are told, with both values", s.notInForce),
 			suite.Show("modprobe", "kmod's modprobe loads and unloads with args, and with rawArgs", s.modprobe),
 			suite.Show("blacklist", "what a Module replaces is kept out of the host's own loads, while it is there", s.blacklist),
+			suite.Show("otherCluster", "in another cluster, nothing is loaded that only the disk tells of", s.otherCluster),
 			suite.Show("successorServes", "an agent that a hung init keeps from ending has a successor, which serves", s.hungCall),
 		}, {
 			start,

@@ -21,11 +21,7 @@ import (
 // inTree replaces a module of the kernel's own, which another one uses. Both come back.
 func (s *Steps) inTree(ctx context.Context) error {
 	const name = "drover_refused"
-	content, err := s.NodeModule(ctx, name)
-	if err != nil {
-		return err
-	}
-	image, err := s.PushModule(ctx, name, content, nil)
+	image, err := s.PushNodeModule(ctx, name, nil)
 	if err != nil {
 		return err
 	}
@@ -63,11 +59,7 @@ const untouched = 3 * time.Minute
 // both are as they were.
 func (s *Steps) inTreeBusy(ctx context.Context) error {
 	const name = "drover_refused"
-	content, err := s.NodeModule(ctx, name)
-	if err != nil {
-		return err
-	}
-	image, err := s.PushModule(ctx, name, content, nil)
+	image, err := s.PushNodeModule(ctx, name, nil)
 	if err != nil {
 		return err
 	}
@@ -96,7 +88,7 @@ func (s *Steps) inTreeBusy(ctx context.Context) error {
 	if err := s.Throughout(ctx, untouched, func(ctx context.Context) error { return as(ctx, true) }); err != nil {
 		return err
 	}
-	left, err := s.unloadsFor(ctx, key)
+	left, err := s.logged(ctx, "Unloading", key)
 	s.Extra["busySetUnloads"] = left
 	if err != nil || left > 0 {
 		return errors.Join(err, fmt.Errorf("%d modules left for %s while one was in use", left, key))
@@ -117,12 +109,13 @@ func (s *Steps) inTreeBusy(ctx context.Context) error {
 	})
 }
 
-// unloadsFor counts the unloads that the first node's agent has made for a Module, as it logs them.
-func (s *Steps) unloadsFor(ctx context.Context, key client.ObjectKey) (int, error) {
+// logged counts what the first node's agent has done for a Module, by the word that its log has for
+// it.
+func (s *Steps) logged(ctx context.Context, word string, key client.ObjectKey) (int, error) {
 	log, err := s.Kubectl(ctx, "-n", suite.OperatorNamespace, "logs", "daemonset/drover-agent")
 	n := 0
 	for line := range strings.Lines(log) {
-		if strings.Contains(line, "Unloading") && strings.Contains(line, key.String()) {
+		if strings.Contains(line, word) && strings.Contains(line, key.String()) {
 			n++
 		}
 	}

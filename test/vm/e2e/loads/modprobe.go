@@ -39,11 +39,7 @@ func (s *Steps) modprobe(ctx context.Context) error {
 	if err := s.Namespace(ctx, Restricted, "restricted"); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	content, err := s.NodeModule(ctx, Probed)
-	if err != nil {
-		return err
-	}
-	image, err := s.PushModule(ctx, Probed, content, nil)
+	image, err := s.PushNodeModule(ctx, Probed, nil)
 	if err != nil {
 		return err
 	}
@@ -112,11 +108,7 @@ func (s *Steps) blacklist(ctx context.Context) error {
 	if err := s.WithComponent(ctx, "blacklist"); err != nil {
 		return err
 	}
-	content, err := s.NodeModule(ctx, name)
-	if err != nil {
-		return err
-	}
-	image, err := s.PushModule(ctx, name, content, nil)
+	image, err := s.PushNodeModule(ctx, name, nil)
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,15 @@ func (s *Steps) NodeModule(ctx context.Context, name string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
+// PushNodeModule compiles one of this group's modules and pushes it with more files.
+func (s *Steps) PushNodeModule(ctx context.Context, name string, more map[string]registry.File) (string, error) {
+	content, err := s.NodeModule(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	return s.PushModule(ctx, name, content, more)
+}
+
 // PushModule pushes an image with one module and more files.
 func (s *Steps) PushModule(ctx context.Context, name string, content []byte, more map[string]registry.File) (string, error) {
 	files := map[string]registry.File{images.KmodPath(s.Images.Kernels[artifacts.Linux61].Release, name+".ko"): {Content: content}}
@@ -136,11 +145,7 @@ func replaced(content, old, new []byte) ([]byte, error) {
 // firmware delivers a module that loads only with its firmware.
 func (s *Steps) firmware(ctx context.Context) error {
 	const name = "drover_firmware"
-	content, err := s.NodeModule(ctx, name)
-	if err != nil {
-		return err
-	}
-	image, err := s.PushModule(ctx, name, content, map[string]registry.File{"/firmware/drover/blob.bin": {Content: []byte("as delivered")}})
+	image, err := s.PushNodeModule(ctx, name, map[string]registry.File{"/firmware/drover/blob.bin": {Content: []byte("as delivered")}})
 	if err != nil {
 		return err
 	}
@@ -172,11 +177,7 @@ func (s *Steps) firmware(ctx context.Context) error {
 // it has done so twice, it is quarantined.
 func (s *Steps) crash(ctx context.Context) error {
 	const name = "drover_crash"
-	content, err := s.NodeModule(ctx, name)
-	if err != nil {
-		return err
-	}
-	image, err := s.PushModule(ctx, name, content, nil)
+	image, err := s.PushNodeModule(ctx, name, nil)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -29,19 +30,13 @@ const (
 )
 
 // signature boots the first node with a certificate of ours in UEFI db and a kernel that enforces
-// signatures. The group's own Module, which has none, is ordered all the time.
+// signatures.
 func (s *Steps) signature(ctx context.Context) error {
-	trusted, err := synth.NewOwner("drover e2e: in db")
+	stranger, trusted, err := s.trustOne(ctx)
 	if err != nil {
 		return err
 	}
-	stranger, err := synth.NewOwner("drover e2e: in no keyring")
-	if err != nil {
-		return err
-	}
-	if err := s.enforceSignatures(ctx, trusted.Certificate); err != nil {
-		return err
-	}
+	// The group's own Module, which has none, is ordered all the time.
 	if err := s.rejected(ctx, Loader, saysUnsigned); err != nil {
 		return err
 	}
@@ -57,6 +52,27 @@ func (s *Steps) signature(ctx context.Context) error {
 	})
 }
 
+// signedOnly does so where nothing else is ordered.
+func (s *Steps) signedOnly(ctx context.Context) error {
+	stranger, trusted, err := s.trustOne(ctx)
+	if err != nil {
+		return err
+	}
+	return s.signAnew(ctx, stranger, trusted)
+}
+
+// trustOne makes two keys, and has the first node's kernel trust one of them, and nothing that is
+// unsigned.
+func (s *Steps) trustOne(ctx context.Context) (stranger, trusted *synth.Owner, err error) {
+	if trusted, err = synth.NewOwner("drover e2e: in db"); err != nil {
+		return nil, nil, err
+	}
+	if stranger, err = synth.NewOwner("drover e2e: in no keyring"); err != nil {
+		return nil, nil, err
+	}
+	return stranger, trusted, s.enforceSignatures(ctx, trusted.Certificate)
+}
+
 // enforceSignatures restarts the first node.
 func (s *Steps) enforceSignatures(ctx context.Context, certificate *x509.Certificate) error {
 	empty, err := os.ReadFile(uefi.EmptyVariables)
@@ -69,7 +85,7 @@ func (s *Steps) enforceSignatures(ctx context.Context, certificate *x509.Certifi
 	}
 	n := s.Nodes[artifacts.Linux61]
 	n.SetUEFI(variables)
-	n.SetKernelArgs("module.sig_enforce=1")
+	n.SetKernelArgs(append(slices.Clone(s.KernelArgs), "module.sig_enforce=1")...)
 	if err := s.Reboot(ctx); err != nil {
 		return err
 	}

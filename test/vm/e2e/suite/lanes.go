@@ -40,7 +40,7 @@ var machines = map[string]machine{
 	"operators": {memMB: 1536},
 	"install":   {maxSeconds: 1800, overall: time.Hour},
 	"hub":       {maxSeconds: 1800, overall: time.Hour},
-	"selinux":   {maxSeconds: 1800, overall: time.Hour},
+	"selinux":   {maxSeconds: 2700, overall: 75 * time.Minute},
 	"boot":      {builder: true},
 	"build":     {maxSeconds: 1800, overall: time.Hour, builder: true},
 	"dkms":      {memMB: 1536, maxSeconds: 3600, overall: 90 * time.Minute, builder: true},
@@ -160,7 +160,7 @@ func report(lanes []lane, took time.Duration, failed error) error {
 	seconds := took.Round(100 * time.Millisecond).Seconds()
 	var kernels, boots, notTested []string
 	var tooHigh []error
-	result := map[string]any{"seconds": seconds}
+	result, counts := map[string]any{"seconds": seconds}, map[string]int{}
 	for _, l := range lanes {
 		kernels, boots, notTested = append(kernels, l.kernels...), append(boots, l.Boots...), append(notTested, l.NotTested...)
 		tooHigh = append(tooHigh, l.TooHigh...)
@@ -170,6 +170,10 @@ func report(lanes []lane, took time.Duration, failed error) error {
 		}
 		for name, value := range l.Figures {
 			result[name] = value
+		}
+		for name, value := range l.Counts {
+			counts[name] += value
+			result[name] = counts[name]
 		}
 		maps.Copy(result, l.Extra)
 		if l.Breaks != "" {

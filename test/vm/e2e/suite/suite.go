@@ -60,6 +60,8 @@ type Suite struct {
 	started bool // what is broken on purpose comes after the start
 	Proved  map[string]bool
 	Figures map[string]float64
+	// Counts are figures that the lanes add up.
+	Counts map[string]int
 	// Extra is more for the result.
 	Extra map[string]any
 	// Patience is how long one expectation may take; 0 is the usual. PATIENCE=10m is for machines that
@@ -101,8 +103,8 @@ func (s *Suite) Say(format string, args ...any) {
 }
 
 func newSuite() *Suite {
-	return &Suite{Breaks: os.Getenv("BREAK"), Proved: map[string]bool{}, Figures: map[string]float64{}, Extra: map[string]any{},
-		building: &sync.Mutex{}}
+	return &Suite{Breaks: os.Getenv("BREAK"), Proved: map[string]bool{}, Figures: map[string]float64{}, Counts: map[string]int{},
+		Extra: map[string]any{}, building: &sync.Mutex{}}
 }
 
 // prepare makes everything that is made once and kept: binaries, kernels, images of the root file
@@ -151,6 +153,24 @@ func (s *Suite) Start(ctx context.Context) error {
 	if err := s.Begin(ctx); err != nil {
 		return err
 	}
+	return s.Deploy(ctx)
+}
+
+// Deploy installs Drover and starts the first node, where Begin has been.
+func (s *Suite) Deploy(ctx context.Context) error {
+	if err := s.Install(ctx); err != nil {
+		return err
+	}
+	if err := s.StartNode(ctx, artifacts.Linux61, 0); err != nil {
+		return err
+	}
+	err := s.Eventually(ctx, "operator and agent are ready", s.Deployed)
+	s.started = err == nil
+	return err
+}
+
+// Install pushes Drover's images and applies config/default.
+func (s *Suite) Install(ctx context.Context) error {
 	for _, name := range []string{"drover-operator", "drover-agent", "sample-device-plugin", "sample-reader"} {
 		if err := s.PushProgram(ctx, name); err != nil {
 			return err
@@ -160,16 +180,9 @@ func (s *Suite) Start(ctx context.Context) error {
 		return err
 	}
 	if machines[Group()].builder {
-		if err := s.NoAgentOnBuilder(ctx); err != nil {
-			return err
-		}
+		return s.NoAgentOnBuilder(ctx)
 	}
-	if err := s.StartNode(ctx, artifacts.Linux61, 0); err != nil {
-		return err
-	}
-	err := s.Eventually(ctx, "operator and agent are ready", s.Deployed)
-	s.started = err == nil
-	return err
+	return nil
 }
 
 // Deployed checks that operator and agent run as config/default says. It reads the API, and not
