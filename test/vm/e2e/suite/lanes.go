@@ -40,6 +40,7 @@ var machines = map[string]machine{
 	"operators": {memMB: 1536},
 	"install":   {maxSeconds: 1800, overall: time.Hour},
 	"hub":       {maxSeconds: 1800, overall: time.Hour},
+	"node":      {maxSeconds: 2700, overall: 75 * time.Minute},
 	"selinux":   {maxSeconds: 2700, overall: 75 * time.Minute},
 	"boot":      {builder: true},
 	"build":     {maxSeconds: 1800, overall: time.Hour, builder: true},
