@@ -30,6 +30,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/place"
 	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/store"
+	"github.com/drover-project/drover/internal/agent/watchdog"
 	"github.com/drover-project/drover/internal/shared/profile"
 	"github.com/drover-project/drover/internal/shared/version"
 )
@@ -48,7 +49,7 @@ func runCommand() *cobra.Command {
 			if err := profile.Check(o.profiles); err != nil {
 				return fmt.Errorf("--pprof-bind-address %w", err)
 			}
-			return o.run(c.Context())
+			return o.watched(c.Context(), func() error { return o.run(c.Context()) })
 		},
 	}
 	o.addFlags(c)
@@ -79,6 +80,7 @@ func (o runOptions) run(ctx context.Context) error {
 		klog.FromContext(ctx).Error(err, "Cannot serve profiles, working on without them")
 	}
 	for ctx.Err() == nil {
+		o.dog.Step("a look at the agent's directories")
 		found := place.Look(place.Options{StateDir: o.stateDir, PodsDir: o.kubeletPods, PodUID: types.UID(o.podUID),
 			MountInfo: "/proc/self/mountinfo"})
 		if found.Idle == "" {
@@ -126,6 +128,7 @@ func (o runOptions) idle(ctx context.Context, config *rest.Config, found place.F
 // work is alone on the node: the agent before, or the static pod's, may be in the middle of
 // something.
 func (o runOptions) work(ctx context.Context, config *rest.Config, found place.Findings) (err error) {
+	o.dog.Rest() // another agent may be in the middle of a load
 	lock, err := boot.Take(ctx, o.stateDir, "the DaemonSet's agent", clock.RealClock{})
 	if ctx.Err() != nil {
 		return nil
@@ -134,6 +137,7 @@ func (o runOptions) work(ctx context.Context, config *rest.Config, found place.F
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Release()) }()
+	o.dog.Step("the start")
 	if err := o.arrangeBoot(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "Whether and what a boot without the API server loads is not as asked for")
 	}
@@ -165,7 +169,8 @@ func (o runOptions) arrangeBoot(ctx context.Context) error {
 	}
 	return boot.Enable(ctx, boot.PodOptions{
 		NodeName: o.nodeName, Image: o.bootImage, HostRoot: o.hostRoot, StateDir: o.stateDir, StatePath: cmp.Or(o.bootStatePath, o.stateDir),
-		FirmwareDir: o.firmwareDir, ManifestDir: o.manifestDir, Args: []string{"--kernel-call-deadline=" + o.callDeadline.String()},
+		FirmwareDir: o.firmwareDir, ManifestDir: o.manifestDir, Args: []string{"--kernel-call-deadline=" + o.callDeadline.String(),
+			"--progress-deadline=" + o.progressDeadline.String()},
 	})
 }
 
@@ -186,7 +191,8 @@ func clientConfig(kubeconfig, component string) (*rest.Config, error) {
 // nodeOptions are the flags that run and boot share.
 type nodeOptions struct {
 	nodeName, hostRoot, kubeletPods, stateDir, firmwareDir, kmod, manifestDir string
-	callDeadline                                                              time.Duration
+	callDeadline, progressDeadline                                            time.Duration
+	dog                                                                       *watchdog.Watchdog // made by watched
 }
 
 func (o *nodeOptions) addFlags(c *cobra.Command) {
@@ -201,6 +207,8 @@ func (o *nodeOptions) addFlags(c *cobra.Command) {
 	f.StringVar(&o.manifestDir, "boot-manifest-dir", os.Getenv("BOOT_MANIFEST_DIR"), "the kubelet's staticPodPath as mounted here: a static "+
 		"pod there loads at boot without the API server (default: none does)")
 	f.DurationVar(&o.callDeadline, "kernel-call-deadline", time.Minute, "how long one load or unload may take until it is left behind")
+	f.DurationVar(&o.progressDeadline, "progress-deadline", 10*time.Minute, "how long the agent may hang in one step until it ends itself, to "+
+		"be started again; more than --kernel-call-deadline")
 }
 
 // parts are everything of an agent but the API server. Only the agent that has the node's lock may
@@ -220,12 +228,12 @@ func (o nodeOptions) parts(ctx context.Context) (agent.Options, error) {
 // bare are the parts of an agent that loads nothing.
 func (o nodeOptions) bare(ctx context.Context) (agent.Options, error) {
 	parts := agent.Options{NodeName: o.nodeName, StateDir: filepath.Join(o.stateDir, "agent")}
-	h, err := host.New(host.Options{Root: o.hostRoot, Command: kernelCalls(), Deadline: o.callDeadline, Kmod: o.kmod})
+	h, err := host.New(host.Options{Root: o.hostRoot, Command: kernelCalls(), Deadline: o.callDeadline, Kmod: o.kmod, Watchdog: o.dog})
 	if err != nil {
 		return parts, err
 	}
-	parts.Host, parts.Modprobe = h, modprobeOf(h)
-	parts.Store, err = store.New(ctx, filepath.Join(o.stateDir, "store"), store.Options{PodsDir: o.kubeletPods})
+	parts.Host, parts.Modprobe, parts.Watchdog = h, modprobeOf(h), o.dog
+	parts.Store, err = store.New(ctx, filepath.Join(o.stateDir, "store"), store.Options{PodsDir: o.kubeletPods, Watchdog: o.dog})
 	return parts, err
 }
 
@@ -243,7 +251,8 @@ func (o nodeOptions) firmware(ctx context.Context, h host.Host) (*firmware.Stage
 	if err := statefile.MakeDir(state); err != nil {
 		return nil, err
 	}
-	stage, err := firmware.Open(firmware.Options{Dir: o.firmwareDir, HostRoot: o.hostRoot, StateDir: state, BootID: boot, SearchPath: paths})
+	stage, err := firmware.Open(firmware.Options{Dir: o.firmwareDir, HostRoot: o.hostRoot, StateDir: state, BootID: boot, SearchPath: paths,
+		Watchdog: o.dog})
 	if err != nil {
 		return nil, err
 	}
@@ -285,8 +294,10 @@ func bootCommand() *cobra.Command {
 		Use: "boot", Short: "Load what this node's record orders, without an API server, then sleep", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			klog.FromContext(c.Context()).Info("Starting", "version", version.Version, "node", o.nodeName)
-			return boot.Run(c.Context(), boot.Options{StateDir: o.stateDir, ManifestDir: o.manifestDir, Work: o.boot,
-				Stopped: func() error { return o.stopped(c.Context()) }})
+			return o.watched(c.Context(), func() error {
+				return boot.Run(c.Context(), boot.Options{StateDir: o.stateDir, ManifestDir: o.manifestDir, Work: o.boot,
+					Stopped: func() error { return o.stopped(c.Context()) }})
+			})
 		},
 	}
 	o.addFlags(c)
@@ -296,6 +307,8 @@ func bootCommand() *cobra.Command {
 // boot works from the record. What it opened is closed before the next agent opens it.
 func (o nodeOptions) boot(ctx context.Context) (err error) {
 	defer debug.FreeOSMemory() // what follows is sleep
+	defer o.dog.Rest()
+	o.dog.Step("the start")
 	parts, err := o.parts(ctx)
 	if err != nil {
 		return err

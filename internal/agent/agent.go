@@ -170,7 +170,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}()
 	timer := a.o.Clock.NewTimer(0)
 	defer timer.Stop()
+	defer a.o.Watchdog.Rest()
 	for {
+		a.o.Watchdog.Rest()
 		select {
 		case <-ctx.Done():
 			return a.stop()
@@ -180,11 +182,13 @@ func (a *Agent) Run(ctx context.Context) error {
 				changes = nil
 			}
 		case <-timer.C():
+			a.o.Watchdog.Step("a glance at the kernel's modules")
 			if a.undisturbed() {
 				timer.Reset(a.glance())
 				continue
 			}
 		}
+		a.o.Watchdog.Step("the begin of a pass")
 		next, err := a.look(ctx)
 		if err != nil {
 			logger.Error(err, "Cannot look after the node")

@@ -57,6 +57,8 @@ func (a *Agent) Boot(ctx context.Context) error {
 
 // bootOnce takes each order as far as it goes, and returns when there is more to do; zero: never.
 func (a *Agent) bootOnce(ctx context.Context, spec v1beta1.NodeModulesConfigSpec) (time.Time, error) {
+	defer a.o.Watchdog.Rest()
+	a.o.Watchdog.Step("the begin of a pass")
 	p, err := a.newPass(spec)
 	if err != nil {
 		return time.Time{}, err
@@ -170,7 +172,9 @@ func (r *record) forBoot(release string) v1beta1.NodeModulesConfigSpec {
 // recorded must not be carried out: an agent that starts without the API server works from the
 // record, and would go back to older ones.
 func (a *Agent) accept(ctx context.Context, spec v1beta1.NodeModulesConfigSpec) error {
+	a.o.Watchdog.Step("the cluster's identity")
 	a.identify(ctx)
+	a.o.Watchdog.Step("the record of the orders")
 	if a.cluster == "" {
 		if a.recorded != nil && equality.Semantic.DeepEqual(a.recorded.Spec, spec) {
 			return nil // as without an answer of the API server: they are what would be worked from then

@@ -66,6 +66,7 @@ func (p *pass) settle(ctx context.Context) (map[orders.Key]report.Outcome, error
 		failed, notListed = append(failed, p.exec.TidyFirmware(p.keys())), p.exec.PutBlacklists()
 	}
 	for _, k := range p.keys() {
+		p.exec.Watchdog.Step("the facts about %s", k)
 		o, err := p.settleOne(ctx, k)
 		if err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", k, err))
@@ -73,6 +74,7 @@ func (p *pass) settle(ctx context.Context) (map[orders.Key]report.Outcome, error
 				return nil, errors.Join(append(failed, err)...)
 			}
 		}
+		p.exec.Watchdog.Step("a look at the next delivery of %s", k)
 		next := p.exec.ImportNext(ctx, k, idle)
 		o.Attempt = p.stillStruck(k, cmp.Or(o.Attempt, next, notListed[k]))
 		if o.Attempt == nil && o.Live && orders.Present(p.exec.Orders[k]) {
@@ -80,6 +82,7 @@ func (p *pass) settle(ctx context.Context) (map[orders.Key]report.Outcome, error
 		}
 		out[k] = o
 	}
+	p.exec.Watchdog.Step("the end of a pass")
 	if !idle {
 		failed = append(failed, p.exec.TidyBlacklists(p.keys()))
 	}
@@ -137,6 +140,7 @@ func (p *pass) settleOne(ctx context.Context, k orders.Key) (report.Outcome, err
 			return report.Of(f, a), nil
 		}
 		klog.FromContext(ctx).V(2).Info("Step", "module", k.String(), "verb", d.Verb, "previous", f.Previous)
+		p.exec.Watchdog.Step("%s of %s", d.Verb, k)
 		if err := p.step(context.WithoutCancel(ctx), f, d); err != nil {
 			return report.Outcome{}, fmt.Errorf("%s: %w", d.Verb, err)
 		}

@@ -62,7 +62,9 @@ func (a *Agent) publish(ctx context.Context, p *pass, object *v1beta1.NodeModule
 // write applies a status and tells whether it stands. Failures are repeated ever more rarely.
 func (a *Agent) write(ctx context.Context, s *v1beta1.NodeModulesConfigStatus) bool {
 	logger := klog.FromContext(ctx)
+	a.o.Watchdog.Step("the report to the API server")
 	out, err := a.api.applyStatus(ctx, s)
+	a.o.Watchdog.Step("what follows the report to the API server")
 	switch {
 	case err == nil:
 		a.applied, a.writeAfter, a.writeFailed = out, time.Time{}, 0

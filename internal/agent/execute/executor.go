@@ -29,6 +29,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/observe"
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/plan"
+	"github.com/drover-project/drover/internal/agent/watchdog"
 	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
@@ -41,6 +42,7 @@ type Parts struct {
 	Modprobe  Modprobe         // nil: orders with arguments for modprobe are refused
 	Fuse      *fuse.Fuse       // nil: every boot loads builds that may have taken the node down
 	Clock     clock.WithTicker
+	Watchdog  *watchdog.Watchdog // is told of each step; may be nil
 }
 
 // Store keeps the content of deliveries on the node, as package store does.

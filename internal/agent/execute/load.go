@@ -175,7 +175,9 @@ func (e *Executor) insert(ctx context.Context, k orders.Key, s plan.Step, parame
 		return nil, err
 	}
 	klog.FromContext(ctx).Info("Loading", "module", k.String(), "name", s.Name, "buildID", s.BuildID)
+	e.Watchdog.Step("the load of %s for %s", s.Name, k)
 	refusal = e.Host.Load(ctx, host.LoadRequest{Name: s.Name, File: file, Params: parameters, For: k.String()})
+	e.Watchdog.Step("what follows the load of %s for %s", s.Name, k)
 	e.Kernel.Changed()
 	if e.Fuse != nil && !errors.Is(refusal, host.ErrTimeout) {
 		if err := errors.Join(e.closeFuse(s, refusal == nil), e.blameOops(ctx, []plan.Step{s}, refusal)); err != nil {

@@ -23,7 +23,9 @@ import (
 func (e *Executor) runModprobe(ctx context.Context, p *plan.Plan, k orders.Key, c v1beta1.ModprobeSpec) error {
 	r := p.Request(k, c)
 	klog.FromContext(ctx).Info("Running modprobe", "module", k.String(), "args", r.Args)
+	e.Watchdog.Step("the run of modprobe for %s", k)
 	err := e.Modprobe.Modprobe(ctx, r)
+	e.Watchdog.Step("what follows the run of modprobe for %s", k)
 	e.Kernel.Changed()
 	return err
 }

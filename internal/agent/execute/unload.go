@@ -65,7 +65,9 @@ func (e *Executor) Unload(ctx context.Context, f observe.Facts) error {
 }
 
 func (e *Executor) remove(ctx context.Context, k orders.Key, name string) error {
+	e.Watchdog.Step("the unload of %s for %s", name, k)
 	err := e.Host.Unload(ctx, host.UnloadRequest{Name: name, For: k.String()})
+	e.Watchdog.Step("what follows the unload of %s for %s", name, k)
 	e.Kernel.Changed()
 	if err == nil {
 		delete(e.stuck, name)

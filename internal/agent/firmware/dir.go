@@ -15,6 +15,7 @@ import (
 
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/nofollow"
+	"github.com/drover-project/drover/internal/agent/watchdog"
 )
 
 const tmpSuffix = ".tmp"
@@ -25,6 +26,7 @@ type base struct {
 	dir  string // its name on the host
 	sync bool
 	step func(string)
+	dog  *watchdog.Watchdog
 }
 
 // checkDir accepts the absolute, clean name of a directory that is not the root.
@@ -56,7 +58,7 @@ func (s *Stage) base(dir string, create bool) (base, error) {
 	if err != nil {
 		return base{}, fmt.Errorf("open it: %w", err)
 	}
-	return base{root: root, dir: dir, sync: !s.opt.NoSync, step: s.step}, nil
+	return base{root: root, dir: dir, sync: !s.opt.NoSync, step: s.step, dog: s.opt.Watchdog}, nil
 }
 
 // mkdirAll makes a directory and its parents; none of them may be a link.
@@ -185,7 +187,7 @@ func (b base) look(s source) (seen, error) {
 	if len(marks) == 0 && info.Size() != s.size {
 		return seen{what: notStaged}, nil
 	}
-	digest, _, err := manifest.Sum(f)
+	digest, _, err := manifest.Sum(b.dog.Reader(f))
 	if err != nil {
 		return seen{}, wrap("read", s.path, err)
 	}

@@ -70,7 +70,7 @@ func (b base) prepare(files fs.FS, s source) error {
 	defer func() { _ = from.Close() }()
 	tmp := t.name() + tmpSuffix
 	err = b.write(tmp, 0o644, func(to io.Writer) error {
-		digest, n, err := manifest.Sum(io.TeeReader(io.LimitReader(from, s.size+1), to))
+		digest, n, err := manifest.Sum(io.TeeReader(io.LimitReader(b.dog.Reader(from), s.size+1), to))
 		if err == nil && (n != s.size || digest != s.digest) {
 			err = errors.New("the delivery changed while it was read")
 		}
@@ -92,7 +92,7 @@ func (b base) intact(t mark) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = f.Close() }()
-	digest, _, err := manifest.Sum(f)
+	digest, _, err := manifest.Sum(b.dog.Reader(f))
 	return digest == t.digest, wrap("read", t.name(), err)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/nofollow"
+	"github.com/drover-project/drover/internal/agent/watchdog"
 )
 
 // source is one file of a delivery.
@@ -21,7 +22,7 @@ type source struct {
 }
 
 // scan lists and hashes a delivery's firmware, sorted by path. It fails on what may not be staged.
-func scan(files fs.FS, maxFiles int, maxBytes int64) ([]source, error) {
+func scan(files fs.FS, maxFiles int, maxBytes int64, dog *watchdog.Watchdog) ([]source, error) {
 	top, err := fs.Lstat(files, ".")
 	if err != nil {
 		return nil, fmt.Errorf("read firmware of the delivery: %w", err)
@@ -44,7 +45,7 @@ func scan(files fs.FS, maxFiles int, maxBytes int64) ([]source, error) {
 		if len(found) == maxFiles {
 			return manifest.Failed(manifest.ReasonImageTooLarge, "firmware: more than %d files", maxFiles)
 		}
-		s, err := measure(files, name, left)
+		s, err := measure(files, name, left, dog)
 		if err != nil {
 			return err
 		}
@@ -69,13 +70,13 @@ func acceptable(name string) error {
 }
 
 // measure hashes a file, of one larger than limit only as much as shows that it is.
-func measure(files fs.FS, name string, limit int64) (source, error) {
+func measure(files fs.FS, name string, limit int64, dog *watchdog.Watchdog) (source, error) {
 	f, err := open(files, name)
 	if err != nil {
 		return source{}, err
 	}
 	defer func() { _ = f.Close() }()
-	digest, n, err := manifest.Sum(io.LimitReader(f, limit+1))
+	digest, n, err := manifest.Sum(io.LimitReader(dog.Reader(f), limit+1))
 	if err != nil {
 		return source{}, fmt.Errorf("read firmware %s of the delivery: %w", name, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/agent/watchdog"
 )
 
 // DefaultDir is where firmware is staged unless set otherwise: upstream's directory.
@@ -32,13 +33,14 @@ type Options struct {
 	// Dir on the host to stage into, absolute; empty means DefaultDir. It is made if it is missing.
 	// Its file system must have hard links.
 	Dir        string
-	HostRoot   string     // where the host's root directory is seen; empty means "/"
-	StateDir   string     // of the ledger; it must exist
-	BootID     string     // of this boot: what an earlier boot wrote into the search path is gone
-	SearchPath SearchPath // the kernel's
-	MaxFiles   int        // of an owner's firmware; 0 means a delivery's bound
-	MaxBytes   int64      // likewise
-	NoSync     bool       // skips fsync, for throw-away nodes
+	HostRoot   string             // where the host's root directory is seen; empty means "/"
+	StateDir   string             // of the ledger; it must exist
+	BootID     string             // of this boot: what an earlier boot wrote into the search path is gone
+	SearchPath SearchPath         // the kernel's
+	MaxFiles   int                // of an owner's firmware; 0 means a delivery's bound
+	MaxBytes   int64              // likewise
+	NoSync     bool               // skips fsync, for throw-away nodes
+	Watchdog   *watchdog.Watchdog // is told of progress; may be nil
 }
 
 // Stage is one node's staged firmware. Its methods may be called concurrently, by one process only.
@@ -125,7 +127,7 @@ func (s *Stage) Add(owner string, files fs.FS) error {
 	if owner == "" || nobody(owner) {
 		return fmt.Errorf("firmware: %q is not an owner's name", owner)
 	}
-	sources, err := scan(files, s.opt.MaxFiles, s.opt.MaxBytes)
+	sources, err := scan(files, s.opt.MaxFiles, s.opt.MaxBytes, s.opt.Watchdog)
 	if err != nil {
 		return err
 	}
@@ -154,7 +156,7 @@ func (s *Stage) Add(owner string, files fs.FS) error {
 // prepared goes with the process, or with the owner's next Add, Prepare or Remove, and stays at a
 // Release.
 func (s *Stage) Prepare(owner string, files fs.FS) error {
-	sources, err := scan(files, s.opt.MaxFiles, s.opt.MaxBytes)
+	sources, err := scan(files, s.opt.MaxFiles, s.opt.MaxBytes, s.opt.Watchdog)
 	if err != nil {
 		return err
 	}

@@ -14,14 +14,16 @@ import (
 	"time"
 
 	"github.com/drover-project/drover/internal/agent/modprobe"
+	"github.com/drover-project/drover/internal/agent/watchdog"
 )
 
 // Options of the real host.
 type Options struct {
-	Root     string        // where the host's proc, sys and lib/modules are mounted: "/host" in a pod
-	Command  []string      // makes one kernel call by package kcall, for example {"/proc/self/exe", "kcall"}
-	Deadline time.Duration // of one kernel call
-	Kmod     string        // kmod's program, which runs as modprobe and depmod
+	Root     string             // where the host's proc, sys and lib/modules are mounted: "/host" in a pod
+	Command  []string           // makes one kernel call by package kcall, for example {"/proc/self/exe", "kcall"}
+	Deadline time.Duration      // of one kernel call
+	Kmod     string             // kmod's program, which runs as modprobe and depmod
+	Watchdog *watchdog.Watchdog // is told of progress before the call of modprobe; may be nil
 }
 
 // Host is one node.

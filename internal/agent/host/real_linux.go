@@ -48,7 +48,7 @@ func New(o Options) (*Real, error) {
 	r.caller = &kcall.Caller{Command: o.Command, Children: kcall.Children{Deadline: o.Deadline, Returned: r.hints.tell}}
 	r.modprobe = &modprobe.Runner{
 		Stage: modprobe.Stage{Temp: modprobe.Temp, Kmod: o.Kmod, HostModules: r.modulesDir(), Release: r.release,
-			Packing: packing(r.read)},
+			Packing: packing(r.read), Watchdog: o.Watchdog},
 		Children: kcall.Children{Deadline: o.Deadline, Returned: r.hints.tell},
 	}
 	return r, nil

@@ -56,6 +56,7 @@ func (r *Runner) Run(args []string, c Content) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	said := &kcall.Limited{Most: maxSaid}
 	cmd.Stdout, cmd.Stderr = said, said
+	r.Stage.Watchdog.Alive()
 	if err := cmd.Start(); err != nil {
 		return errors.Join(fmt.Errorf("modprobe: %w: %w", kcall.ErrNotStarted, err), r.Stage.Remove(c.Dir))
 	}

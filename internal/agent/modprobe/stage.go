@@ -19,6 +19,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
 
+	"github.com/drover-project/drover/internal/agent/watchdog"
 	"github.com/drover-project/drover/internal/shared/kmod"
 )
 
@@ -40,6 +41,8 @@ type Stage struct {
 	// hands it over by init_module(2), which SELinux allows where it denies finit_module(2) on the
 	// laid-out files. Empty: as they are.
 	Packing string
+	// Watchdog is told of progress; may be nil.
+	Watchdog *watchdog.Watchdog
 }
 
 // Content is what to lay out.
@@ -90,7 +93,11 @@ func (s Stage) prepare(c Content) error {
 	if s.Packing != "" {
 		copyOne = s.packFile
 	}
-	if err := copyTree(target, c.Image, copyOne); err != nil {
+	told := func(target string, from fs.FS, name string) error {
+		s.Watchdog.Alive()
+		return copyOne(target, from, name)
+	}
+	if err := copyTree(target, c.Image, told); err != nil {
 		return err
 	}
 	if len(c.LoadOrder) > 0 {
@@ -177,6 +184,7 @@ func (s Stage) depmod(root string) error {
 	cmd.Args = []string{"depmod", "-b", root, s.Release}
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
+	s.Watchdog.Alive()
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("depmod: %w: %s", err, clip(said.String()))
 	}
@@ -243,7 +251,7 @@ func (s Stage) packFile(target string, from fs.FS, name string) error {
 	if err != nil {
 		return fmt.Errorf("pack %s: %w", name, err)
 	}
-	_, err = packer.Write(content)
+	_, err = io.Copy(packer, s.Watchdog.Reader(bytes.NewReader(content)))
 	if err := errors.Join(err, packer.Close()); err != nil {
 		return fmt.Errorf("pack %s: %w", name, err)
 	}

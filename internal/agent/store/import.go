@@ -252,7 +252,7 @@ func (s *Store) copyFile(f *os.File, e manifest.Entry, dst string) error {
 	if err != nil {
 		return fmt.Errorf("import %s: %w", e.Path, err)
 	}
-	sum, n, err := manifest.Sum(io.TeeReader(io.LimitReader(f, e.Size+1), to))
+	sum, n, err := manifest.Sum(io.TeeReader(io.LimitReader(s.opt.Watchdog.Reader(f), e.Size+1), to))
 	if err = errors.Join(err, s.sync(to), to.Close()); err != nil {
 		return fmt.Errorf("import %s: %w", e.Path, err)
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/nofollow"
 	"github.com/drover-project/drover/internal/agent/statefile"
+	"github.com/drover-project/drover/internal/agent/watchdog"
 )
 
 const (
@@ -63,6 +64,8 @@ type Options struct {
 	// Baked marks what is imported as part of the node's image: before any order.
 	Baked bool
 	Clock clock.PassiveClock
+	// Watchdog is told of progress; may be nil.
+	Watchdog *watchdog.Watchdog
 }
 
 // Store implements package agent's Store. Its methods may be called concurrently.
@@ -303,7 +306,7 @@ func (s *Store) rehash(ctx context.Context, dir string) (string, error) {
 	var entries []manifest.Entry
 	limits := nofollow.Limits{Entries: 2*s.opt.MaxFiles + 1, Depth: manifest.MaxDepth}
 	err = nofollow.Walk(ctx, root, limits, func(name string, f *os.File) error {
-		sum, n, err := manifest.Sum(f)
+		sum, n, err := manifest.Sum(s.opt.Watchdog.Reader(f))
 		if err != nil {
 			return fmt.Errorf("read %s: %w", name, err)
 		}
