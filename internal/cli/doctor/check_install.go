@@ -114,17 +114,33 @@ func coverage(s *Snapshot) []Finding {
 			without[why] = append(without[why], n.Name)
 		}
 	}
-	if len(without) == 0 {
+	found := append(byCause(without, "put it right if a Module selects these nodes", "%s without a working agent, %s: %s"), again(s)...)
+	if len(found) == 0 {
 		return ok("each of %s has an agent that runs", words.Count(linux, "node"))
 	}
-	var found []Finding
-	for i, why := range slices.Sorted(maps.Keys(without)) {
-		if i == causes {
-			return append(found, warn("", "%s more", words.Count(len(without)-causes, "cause"))...)
+	return found
+}
+
+// again tells which agents run again after they had ended themselves, and their last words.
+func again(s *Snapshot) []Finding {
+	ended := map[string][]string{}
+	for i := range s.AgentPods {
+		p := &s.AgentPods[i]
+		if why := explain.EndedItself(p, s.Now); why != "" {
+			ended[why] = append(ended[why], p.Spec.NodeName)
 		}
-		names := without[why]
-		found = append(found, warn("put it right if a Module selects these nodes",
-			"%s without a working agent, %s: %s", words.Count(len(names), "node"), words.List(names, 3), why)...)
+	}
+	return byCause(ended, "kubectl -n "+system+" logs --previous of the agent's pod says where", "%s with an agent that runs again, %s: %s")
+}
+
+// byCause warns of nodes by cause; format takes their number, some names, and the cause.
+func byCause(nodes map[string][]string, next, format string) []Finding {
+	var found []Finding
+	for i, why := range slices.Sorted(maps.Keys(nodes)) {
+		if i == causes {
+			return append(found, warn("", "%s more", words.Count(len(nodes)-causes, "cause"))...)
+		}
+		found = append(found, warn(next, format, words.Count(len(nodes[why]), "node"), words.List(nodes[why], 3), why)...)
 	}
 	return found
 }

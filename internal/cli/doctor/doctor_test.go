@@ -244,6 +244,18 @@ func TestTheInstallation(t *testing.T) {
 			crash,
 			[]string{"WARN coverage: 2 nodes without a working agent, a, b: its pod crashes: its container agent ended 3 times"},
 		},
+		"agents that ended themselves": {
+			func(s *Snapshot) {
+				for i := range s.AgentPods {
+					s.AgentPods[i].Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "agent", RestartCount: 2,
+						State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+						LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1,
+							Message: "the agent has made no progress", FinishedAt: metav1.NewTime(s.Now)}}}}
+				}
+			},
+			[]string{"WARN coverage: 2 nodes with an agent that runs again, a, b: its container agent ended 2 times, most recently with " +
+				"exit code 1: the agent has made no progress"},
+		},
 		"a Windows node": {given: func(s *Snapshot) {
 			s.Nodes[1].Status.NodeInfo.OperatingSystem = "windows"
 			s.AgentPods = s.AgentPods[:1]

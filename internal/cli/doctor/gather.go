@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/internal/shared/definition"
+	"github.com/drover-project/drover/internal/shared/reported"
 	"github.com/drover-project/drover/internal/shared/version"
 )
 
@@ -208,7 +209,12 @@ func (g *gatherer) workloads(ctx context.Context) error {
 func (g *gatherer) agentPods(ctx context.Context) error {
 	of := metav1.ListOptions{LabelSelector: nameLabel + "=" + agentName}
 	return g.outcome(partPods, "list on pods in namespace "+system, pages(ctx, g.kube.CoreV1().Pods(system).List, of,
-		func(l *corev1.PodList) { g.AgentPods = append(g.AgentPods, l.Items...) }))
+		func(l *corev1.PodList) {
+			for i := range l.Items {
+				reported.Pod(&l.Items[i])
+			}
+			g.AgentPods = append(g.AgentPods, l.Items...)
+		}))
 }
 
 func (g *gatherer) nodes(ctx context.Context) error {

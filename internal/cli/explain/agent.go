@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/words"
 )
 
 // unanswered reports whether the node's agent has still to answer an order.
@@ -50,6 +51,9 @@ func AgentState(pods []corev1.Pod, now time.Time) (text string, works bool) {
 	}
 	switch pod.Status.Phase {
 	case corev1.PodRunning:
+		if ended := EndedItself(pod, now); ended != "" {
+			return who + " runs again: " + ended, true
+		}
 		return who + " runs", true
 	case corev1.PodFailed, corev1.PodSucceeded:
 		return fmt.Sprintf("%s has ended (%s %s)", who, pod.Status.Reason, pod.Status.Message), false
@@ -76,23 +80,42 @@ func stuckContainer(c *corev1.ContainerStatus) string {
 	last, w := c.LastTerminationState.Terminated, c.State.Waiting
 	switch {
 	case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0:
-		return crash(c, c.State.Terminated)
+		return "crashes: " + crash(c, c.State.Terminated)
 	case w == nil, w.Reason == "", w.Reason == "ContainerCreating", w.Reason == "PodInitializing":
 		return ""
 	case last == nil || w.Reason != "CrashLoopBackOff":
 		return "cannot start (" + w.Reason + "): " + w.Message
 	}
-	return crash(c, last)
+	return "crashes: " + crash(c, last)
 }
 
+// recent is how long a container that runs again is told to have ended.
+const recent = 24 * time.Hour
+
+// EndedItself describes a container of a running agent's pod that left word why it ended, or had
+// used all its memory, in the last day; empty: there is none. Others end when their node boots.
+func EndedItself(pod *corev1.Pod, now time.Time) string {
+	for _, c := range pod.Status.ContainerStatuses {
+		last := c.LastTerminationState.Terminated
+		if last == nil || last.ExitCode == 0 || last.Message == "" && last.Reason != "OOMKilled" || now.Sub(last.FinishedAt.Time) > recent {
+			continue
+		}
+		return crash(&c, last)
+	}
+	return ""
+}
+
+// maxMessage bounds what is shown of a container's last words, in bytes.
+const maxMessage = 512
+
 func crash(c *corev1.ContainerStatus, last *corev1.ContainerStateTerminated) string {
-	text := fmt.Sprintf("crashes: its container %s ended %d times, most recently with exit code %d", c.Name, max(c.RestartCount, 1),
+	text := fmt.Sprintf("its container %s ended %s, most recently with exit code %d", c.Name, words.Count(int(max(c.RestartCount, 1)), "time"),
 		last.ExitCode)
 	if last.Reason != "" && last.Reason != "Error" {
 		text += " (" + last.Reason + ")"
 	}
 	if last.Message != "" {
-		text += ": " + last.Message
+		text += ": " + words.Clip(words.Line(last.Message), maxMessage)
 	}
 	return text
 }
