@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
+
+	"github.com/drover-project/drover/internal/shared/hostname"
 )
 
 // KMM's names. Those of its Deployments and webhook configurations depend on how it was installed.
@@ -222,9 +224,6 @@ func (a *api) lookLeases(ctx context.Context, f *Found) error {
 	return nil
 }
 
-// longestHostname is where the kubelet cuts a pod's name to make its host name.
-const longestHostname = 63
-
 // holder is the pod that a Lease names by HOSTNAME_UUID, unless it has ended or is Drover's.
 func (a *api) holder(ctx context.Context, l *coordinationv1.Lease) (string, error) {
 	identity := ptr.Deref(l.Spec.HolderIdentity, "")
@@ -238,11 +237,7 @@ func (a *api) holder(ctx context.Context, l *coordinationv1.Lease) (string, erro
 	}
 	typed, err := each[corev1.Pod](found)
 	for _, p := range typed {
-		host := p.Name
-		if len(host) > longestHostname {
-			host = strings.TrimRight(host[:longestHostname], "-.")
-		}
-		if host == identity[:cut] && !ended(p) && p.Labels[partOf] != ours {
+		if hostname.Of(p.Name) == identity[:cut] && !ended(p) && p.Labels[partOf] != ours {
 			return p.Name, err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/hostname"
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
@@ -30,9 +31,6 @@ const PeerLease = "kmm.sigs.x-k8s.io"
 
 // partOf is the label, and ours its value, of Drover's own pods, whose Lease can have that name.
 const partOf, ours = "app.kubernetes.io/part-of", "drover"
-
-// longestHostname is where the kubelet cuts a pod's name to make its host name.
-const longestHostname = 63
 
 // sight is a Lease as it was when it was last seen to change, by our clock.
 type sight struct {
@@ -110,16 +108,12 @@ func (c *Controller) holder(ctx context.Context, namespace, identity string) (*c
 	if err = client.IgnoreNotFound(err); err != nil {
 		return nil, fmt.Errorf("get pod %s/%s: %w", namespace, host, err)
 	}
-	// Dashes and dots at the cut go, too.
-	if len(host) < longestHostname-1 {
-		return nil, nil
-	}
 	var pods corev1.PodList
 	if err := c.live.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("list the pods of namespace %s: %w", namespace, err)
 	}
 	for i := range pods.Items {
-		if name := pods.Items[i].Name; len(name) > longestHostname && strings.TrimRight(name[:longestHostname], "-.") == host {
+		if hostname.Of(pods.Items[i].Name) == host {
 			return &pods.Items[i], nil
 		}
 	}

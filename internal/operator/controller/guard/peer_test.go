@@ -138,6 +138,7 @@ func TestAPeerIsWhoCouldOrder(t *testing.T) {
 	}{
 		"KMM's operator":                       {pod, func(*peer) {}, v1beta1.ReasonPeerActive},
 		"its pod's name is longer than hosts'": {strings.Repeat("n", 62) + "-" + pod, func(*peer) {}, v1beta1.ReasonPeerActive},
+		"its name is cut in a row of dashes":   {strings.Repeat("n", 59) + "-----x", func(*peer) {}, v1beta1.ReasonPeerActive},
 		"it has given its Lease back": {pod,
 			func(p *peer) { p.change(func(s *coordinationv1.LeaseSpec) { s.HolderIdentity = ptr.To("") }) }, ""},
 		"the Lease is left of a pod that went": {pod, func(p *peer) {

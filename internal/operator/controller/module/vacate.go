@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/drover-project/drover/internal/operator/nodeplan"
 	"github.com/drover-project/drover/internal/shared/drain"
+	"github.com/drover-project/drover/internal/shared/hostname"
 	"github.com/drover-project/drover/internal/shared/kube"
 )
 
@@ -104,14 +104,9 @@ func (c *Controller) prepare(ctx context.Context, key types.NamespacedName, v *v
 	return ctx.Err()
 }
 
-// longestHostname is where the kubelet cuts a pod's name to make its host name; dashes and dots at
-// the cut go, too.
-const longestHostname = 63
-
 // itself reports whether a pod is the one that this operator runs in.
 func (c *Controller) itself(pod *corev1.Pod) bool {
-	name := strings.TrimRight(pod.Name[:min(len(pod.Name), longestHostname)], "-.")
-	return c.options.Self.Name != "" && name == c.options.Self.Name && pod.Namespace == c.options.Self.Namespace
+	return c.options.Self.Name != "" && hostname.Of(pod.Name) == c.options.Self.Name && pod.Namespace == c.options.Self.Namespace
 }
 
 // evict asks for a pod's eviction and notes the answer. The next pass asks again.
