@@ -111,8 +111,8 @@ func (w *Watchdog) Watch(ctx context.Context, clk clock.WithTicker) error {
 	}
 }
 
-// Look is one of the looks that Watch makes in the limit: after ten that found nothing new, while the
-// loop works, it returns a *HungError.
+// Look is one of the ten looks that Watch makes in the limit: after so many that found nothing new,
+// while the loop works, it returns a *HungError.
 func (w *Watchdog) Look() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

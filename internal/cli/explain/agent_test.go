@@ -67,12 +67,14 @@ func TestWhyTheAgentIsMissing(t *testing.T) {
 			given: []corev1.PodStatus{{Phase: corev1.PodFailed, Reason: "Evicted", Message: "the node was low on disk"}},
 			then:  "its pod ns/agent has ended (Evicted the node was low on disk)",
 		},
-		"has ended itself": {given: []corev1.PodStatus{ended("hung\nin\x1b[31m a load"+strings.Repeat(".", 1000), "Error", noon.Add(-23*time.Hour))},
+		"has ended itself": {
+			given: []corev1.PodStatus{ended("hung\nin\x1b[31m a load"+strings.Repeat(".", 1000), "Error", noon.Add(-23*time.Hour))},
 			then: "its pod ns/agent runs again: its container agent ended 2 times, most recently with exit code 1: " +
 				words.Clip("hung in?[31m a load"+strings.Repeat(".", 1000), 512), works: true},
 		"has used all its memory": {given: []corev1.PodStatus{ended("", "OOMKilled", noon)},
 			then: "its pod ns/agent runs again: its container agent ended 2 times, most recently with exit code 1 (OOMKilled)", works: true},
-		"ended long ago":      {given: []corev1.PodStatus{ended("hung", "Error", noon.Add(-25*time.Hour))}, then: "its pod ns/agent runs", works: true},
+		"ended long ago": {given: []corev1.PodStatus{ended("hung", "Error", noon.Add(-25*time.Hour))}, then: "its pod ns/agent runs",
+			works: true},
 		"the node has booted": {given: []corev1.PodStatus{ended("", "Unknown", noon)}, then: "its pod ns/agent runs", works: true},
 		"runs":                {given: []corev1.PodStatus{{Phase: corev1.PodRunning}}, then: "its pod ns/agent runs", works: true},
 		"is ending": {given: []corev1.PodStatus{{Phase: corev1.PodRunning}}, gone: true,
