@@ -3,6 +3,7 @@
 package hub
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -85,9 +86,10 @@ func Keep(m *hubv1beta1.ManagedClusterModule, have, want *v1beta1.Module, report
 		have.Spec.ModuleLoader == nil || want.Spec.ModuleLoader == nil || !makes(&m.Spec.ModuleSpec.ModuleLoader.Container) {
 		return want, nil
 	}
-	known := map[string]bool{}
+	known, versions := map[Platform]bool{}, map[string]bool{}
 	for _, p := range reported {
-		known[kernel.Trim(p.Kernel)] = true
+		version := kernel.Trim(p.Kernel)
+		known[Platform{Kernel: version, Architecture: p.Architecture}], versions[version] = true, true
 	}
 	whole := Whole(m)
 	mapper, err := kernel.NewMapper(whole.Spec.ModuleLoader, whole.Namespace, whole.Name)
@@ -96,14 +98,18 @@ func Keep(m *hubv1beta1.ManagedClusterModule, have, want *v1beta1.Module, report
 	}
 	var kept []v1beta1.KernelMapping
 	for _, sent := range have.Spec.ModuleLoader.Container.KernelMappings {
-		resolved, found, err := mapper.For(sent.Literal, defaultArchitecture)
-		if err != nil || !found || sent.Literal == "" || known[sent.Literal] {
+		of := Platform{Kernel: sent.Literal, Architecture: sent.Architecture}
+		if sent.Literal == "" || known[of] || of.Architecture == "" && versions[of.Kernel] {
+			continue
+		}
+		resolved, found, err := mapper.For(of.Kernel, cmp.Or(of.Architecture, defaultArchitecture))
+		if err != nil || !found {
 			continue
 		}
 		mapping := whole.Spec.ModuleLoader.Container.KernelMappings[resolved.Mapping].DeepCopy()
-		mapping.Literal, mapping.Regexp, mapping.ContainerImage = sent.Literal, "", sent.ContainerImage
+		mapping.Literal, mapping.Regexp, mapping.Architecture, mapping.ContainerImage = sent.Literal, "", sent.Architecture, sent.ContainerImage
 		mapping.Build, mapping.Sign = nil, nil
-		known[sent.Literal] = true
+		known[of] = true
 		kept = append(kept, *mapping)
 	}
 	if len(kept) == 0 {
@@ -111,10 +117,34 @@ func Keep(m *hubv1beta1.ManagedClusterModule, have, want *v1beta1.Module, report
 	}
 	want = want.DeepCopy()
 	mappings := &want.Spec.ModuleLoader.Container.KernelMappings
-	slices.SortFunc(kept, func(a, b v1beta1.KernelMapping) int { return strings.Compare(b.Literal, a.Literal) })
+	*mappings = apart(*mappings, kept, reported)
+	slices.SortFunc(kept, func(a, b v1beta1.KernelMapping) int {
+		return cmp.Or(strings.Compare(b.Literal, a.Literal), strings.Compare(a.Architecture, b.Architecture))
+	})
 	kept = kept[:min(len(kept), max(0, maxKept-len(*mappings)))] // of too many, the older kernels go
 	*mappings = slices.Concat(*mappings, kept)
 	return want, revise(want, declaration)
+}
+
+// apart names the processors of mappings for all of them, where one that is kept is for another one
+// with the same kernel version: the first mapping that matches wins.
+func apart(mappings, kept []v1beta1.KernelMapping, reported []Platform) []v1beta1.KernelMapping {
+	var all []v1beta1.KernelMapping
+	for _, mapping := range mappings {
+		besides := func(k v1beta1.KernelMapping) bool { return k.Literal == mapping.Literal }
+		if mapping.Architecture != "" || !slices.ContainsFunc(kept, besides) {
+			all = append(all, mapping)
+			continue
+		}
+		for _, p := range reported {
+			if kernel.Trim(p.Kernel) == mapping.Literal {
+				of := *mapping.DeepCopy()
+				of.Architecture = p.Architecture
+				all = append(all, of)
+			}
+		}
+	}
+	return all
 }
 
 // Extends reports whether two Modules of a cluster differ only in kernels that one of them lacks:
@@ -129,18 +159,31 @@ func Extends(have, want *v1beta1.Module) bool {
 	if have.Namespace != want.Namespace || have.Spec.ModuleLoader == nil || want.Spec.ModuleLoader == nil {
 		return false
 	}
-	known := map[string]*v1beta1.KernelMapping{}
 	for i := range have.Spec.ModuleLoader.Container.KernelMappings {
-		mapping := &have.Spec.ModuleLoader.Container.KernelMappings[i]
-		known[mapping.Literal] = mapping
-	}
-	for i := range want.Spec.ModuleLoader.Container.KernelMappings {
-		mapping := &want.Spec.ModuleLoader.Container.KernelMappings[i]
-		if before := known[mapping.Literal]; before != nil && !equality.Semantic.DeepEqual(before, mapping) {
+		if !continued(&have.Spec.ModuleLoader.Container.KernelMappings[i], want.Spec.ModuleLoader.Container.KernelMappings) {
 			return false
 		}
 	}
 	return true
+}
+
+// continued reports whether the nodes that a mapping was made for load the same by the next ones,
+// if these have their kernel. One that names no processor was made for one of those that they name:
+// no other could load its image.
+func continued(before *v1beta1.KernelMapping, next []v1beta1.KernelMapping) bool {
+	gone := true
+	for i := range next {
+		n := next[i]
+		if n.Literal != before.Literal || n.Architecture != "" && before.Architecture != "" && n.Architecture != before.Architecture {
+			continue
+		}
+		n.Architecture = before.Architecture
+		if equality.Semantic.DeepEqual(before, &n) {
+			return true
+		}
+		gone = false
+	}
+	return gone
 }
 
 // Sender is the value of [HubAnnotation].
@@ -174,32 +217,53 @@ func makes(c *v1beta1.ModuleLoaderContainerSpec) bool {
 }
 
 // literals are the mappings for the kernels of platforms, each as the first one that matches it.
+// They name processors where several have one kernel version and load different images by it: then
+// no processor's nodes change because of another's.
 func literals(module *v1beta1.Module, platforms []Platform, pinned map[Platform]string) ([]v1beta1.KernelMapping, error) {
 	mapper, err := kernel.NewMapper(module.Spec.ModuleLoader, module.Namespace, module.Name)
 	if err != nil {
 		return nil, fmt.Errorf("read the mappings: %w", err)
 	}
-	mappings, at := []v1beta1.KernelMapping{}, map[string]int{}
+	var versions []string
+	of, known := map[string][]mapped{}, map[Platform]bool{}
 	for _, p := range platforms {
 		resolved, found, err := mapper.For(p.Kernel, p.Architecture)
 		if err != nil || !found {
 			continue // the cluster reports which of its kernels has none
 		}
 		version := kernel.Trim(p.Kernel)
-		if i, known := at[version]; known {
-			if mappings[i].ContainerImage != pinned[p] {
-				// one for each processor
-				mappings[i].ContainerImage = module.Spec.ModuleLoader.Container.KernelMappings[resolved.Mapping].ContainerImage
-			}
+		if trimmed := (Platform{Kernel: version, Architecture: p.Architecture}); known[trimmed] {
 			continue
+		} else if known[trimmed] = true; of[version] == nil {
+			versions = append(versions, version)
 		}
 		mapping := module.Spec.ModuleLoader.Container.KernelMappings[resolved.Mapping].DeepCopy()
-		mapping.Literal, mapping.Regexp = version, ""
-		if image := pinned[p]; image != "" {
-			mapping.ContainerImage = image
-		}
-		at[version] = len(mappings)
-		mappings = append(mappings, *mapping)
+		mapping.Literal, mapping.Regexp, mapping.ContainerImage = version, "", cmp.Or(pinned[p], mapping.ContainerImage)
+		of[version] = append(of[version], mapped{p.Architecture, mapping})
+	}
+	mappings := []v1beta1.KernelMapping{}
+	for _, version := range versions {
+		mappings = append(mappings, joined(of[version])...)
 	}
 	return mappings, nil
+}
+
+// mapped is a mapping for one kernel version and the nodes of one processor.
+type mapped struct {
+	architecture string
+	mapping      *v1beta1.KernelMapping
+}
+
+// joined are the mappings of one kernel version: one, if all processors load the same.
+func joined(all []mapped) []v1beta1.KernelMapping {
+	first := *all[0].mapping
+	if !slices.ContainsFunc(all, func(m mapped) bool { return !equality.Semantic.DeepEqual(*m.mapping, first) }) {
+		return []v1beta1.KernelMapping{first}
+	}
+	var each []v1beta1.KernelMapping
+	for _, m := range all {
+		m.mapping.Architecture = m.architecture
+		each = append(each, *m.mapping)
+	}
+	return each
 }

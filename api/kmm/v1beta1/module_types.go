@@ -196,6 +196,10 @@ type KernelMapping struct {
 	// +kubebuilder:validation:XValidation:rule="'x'.matches(self) ? true : true",message="regexp must be a valid RE2 regular expression"
 	Regexp string `json:"regexp,omitempty"`
 
+	// architecture of the nodes that the mapping is for, such as arm64; empty: of all. Drover's own.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]{0,16}$`
+	Architecture string `json:"architecture,omitempty"`
+
 	// registryTLS overrides the container's.
 	RegistryTLS *TLSOptions `json:"registryTLS,omitempty"`
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -156,6 +157,10 @@ func TestAClusterIsReached(t *testing.T) {
 		parcels, err := w.transport.Parcels(ctx, "nic")
 		if r := parcels["metal"].Report; err != nil || !r.Applied || r.Revision != "r1" || r.Ready == metav1.ConditionTrue {
 			return fmt.Errorf("%+v: %w", r, err)
+		}
+		if diff := cmp.Diff(m.Spec.ModuleLoader.Container.KernelMappings,
+			parcels["metal"].Module.Spec.ModuleLoader.Container.KernelMappings); diff != "" {
+			return fmt.Errorf("its mappings are others:\n%s", diff)
 		}
 		return nil
 	})
@@ -337,8 +342,11 @@ func sent(namespace, name string) *v1beta1.Module {
 		},
 		Spec: v1beta1.ModuleSpec{Selector: map[string]string{},
 			ModuleLoader: &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{
-				Modprobe:       v1beta1.ModprobeSpec{ModuleName: name},
-				KernelMappings: []v1beta1.KernelMapping{{Regexp: "^6", ContainerImage: "r.example/" + name + ":1"}},
+				Modprobe: v1beta1.ModprobeSpec{ModuleName: name},
+				KernelMappings: []v1beta1.KernelMapping{
+					{Literal: "6.1.0", Architecture: "arm64", ContainerImage: "r.example/" + name + ":arm64"},
+					{Regexp: "^6", ContainerImage: "r.example/" + name + ":1"},
+				},
 			}}},
 	}
 }

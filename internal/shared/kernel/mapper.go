@@ -41,13 +41,18 @@ type Resolved struct {
 }
 
 type compiledMapping struct {
-	literal string
-	regexp  *regexp.Regexp
+	literal      string
+	regexp       *regexp.Regexp
+	architecture string // as Go spells it; empty: any
 	// image is a template, and path the field that holds it.
 	image, path string
 }
 
-func (c *compiledMapping) matches(version string) bool {
+// matches takes a processor that is not known for the one of the mapping.
+func (c *compiledMapping) matches(version, arch string) bool {
+	if c.architecture != "" && arch != "" && c.architecture != arch {
+		return false
+	}
 	if c.regexp != nil {
 		return c.regexp.MatchString(version)
 	}
@@ -75,7 +80,7 @@ func NewMapper(spec *v1beta1.ModuleLoaderSpec, namespace, name string) (*Mapper,
 func (m *Mapper) compile(index int) (compiledMapping, error) {
 	mapping := &m.container.KernelMappings[index]
 	path := fmt.Sprintf("spec.moduleLoader.container.kernelMappings[%d]", index)
-	compiled := compiledMapping{literal: Trim(mapping.Literal)}
+	compiled := compiledMapping{literal: Trim(mapping.Literal), architecture: mapping.Architecture}
 
 	switch {
 	case (mapping.Literal == "") == (mapping.Regexp == ""):
@@ -107,9 +112,10 @@ func (m *Mapper) compile(index int) (compiledMapping, error) {
 
 // For returns what to load on a kernel and architecture (as Go spells it), or false when no mapping
 // matches. Literals and regular expressions (not anchored) apply to the version without its
-// trailing "+"; the first mapping that matches wins. It is an error if the mapping's image uses a
-// variable that this kernel does not give, or if the image is too long, and an [InvalidError],
-// whatever the mappings, if no kernel can have the version, or no processor the name.
+// trailing "+". A mapping with an architecture applies to no other; the first mapping that matches
+// wins. It is an error if the mapping's image uses a variable that this kernel does not give, or if
+// the image is too long, and an [InvalidError], whatever the mappings, if no kernel can have the
+// version, or no processor the name.
 func (m *Mapper) For(kernelVersion, arch string) (Resolved, bool, error) {
 	if kernelVersion == "" {
 		return Resolved{}, false, nil // not reported yet
@@ -118,7 +124,7 @@ func (m *Mapper) For(kernelVersion, arch string) (Resolved, bool, error) {
 		return Resolved{}, true, err
 	}
 	version := Trim(kernelVersion)
-	index := slices.IndexFunc(m.mappings, func(c compiledMapping) bool { return c.matches(version) })
+	index := slices.IndexFunc(m.mappings, func(c compiledMapping) bool { return c.matches(version, arch) })
 	if index < 0 {
 		return Resolved{}, false, nil
 	}

@@ -71,6 +71,30 @@ func TestMapperMatch(t *testing.T) {
 	}
 }
 
+// TestMapperArchitecture: one kernel version may be that of several processors.
+func TestMapperArchitecture(t *testing.T) {
+	mapper, err := NewMapper(loader(func(c *v1beta1.ModuleLoaderContainerSpec) {
+		c.KernelMappings = []v1beta1.KernelMapping{
+			{Literal: "6.1.0", Architecture: "amd64", ContainerImage: "r/amd64:1"},
+			{Literal: "6.1.0", Architecture: "arm64", ContainerImage: "r/arm64:1"},
+			{Regexp: "^6", Architecture: "arm64", ContainerImage: "r/arm64:6"},
+			{Literal: "6.2.0", ContainerImage: "r/any:1"},
+		}
+	}), "ns", "mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for platform, image := range map[Platform]string{
+		{"6.1.0", "amd64"}: "r/amd64:1", {"6.1.0", "arm64"}: "r/arm64:1", {"6.1.0+", "arm64"}: "r/arm64:1", {"6.1.0", "s390x"}: "",
+		{"6.2.0", "amd64"}: "r/any:1", {"6.2.0", "arm64"}: "r/arm64:6", {"6.3.0", "amd64"}: "", {"6.1.0", ""}: "r/amd64:1",
+	} {
+		got, ok, err := mapper.For(platform.Kernel, platform.Architecture)
+		if err != nil || ok != (image != "") || got.Config.ContainerImage != image {
+			t.Errorf("%v: %q, found %t, %v; want %q", platform, got.Config.ContainerImage, ok, err, image)
+		}
+	}
+}
+
 func TestMapperConfig(t *testing.T) {
 	for name, test := range map[string]struct {
 		given func(*v1beta1.ModuleLoaderContainerSpec)

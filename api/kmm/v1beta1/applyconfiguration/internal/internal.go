@@ -222,6 +222,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.drover-project.drover.api.kmm.v1beta1.KernelMapping
   map:
     fields:
+    - name: architecture
+      type:
+        scalar: string
     - name: build
       type:
         namedType: com.github.drover-project.drover.api.kmm.v1beta1.Build

@@ -17,6 +17,8 @@ type KernelMappingApplyConfiguration struct {
 	Literal *string `json:"literal,omitempty"`
 	// regexp (RE2, not anchored) is matched against the node's kernel version.
 	Regexp *string `json:"regexp,omitempty"`
+	// architecture of the nodes that the mapping is for, such as arm64; empty: of all. Drover's own.
+	Architecture *string `json:"architecture,omitempty"`
 	// registryTLS overrides the container's.
 	RegistryTLS *TLSOptionsApplyConfiguration `json:"registryTLS,omitempty"`
 	// inTreeModulesToRemove overrides the container's.
@@ -68,6 +70,14 @@ func (b *KernelMappingApplyConfiguration) WithLiteral(value string) *KernelMappi
 // If called multiple times, the Regexp field is set to the value of the last call.
 func (b *KernelMappingApplyConfiguration) WithRegexp(value string) *KernelMappingApplyConfiguration {
 	b.Regexp = &value
+	return b
+}
+
+// WithArchitecture sets the Architecture field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Architecture field is set to the value of the last call.
+func (b *KernelMappingApplyConfiguration) WithArchitecture(value string) *KernelMappingApplyConfiguration {
+	b.Architecture = &value
 	return b
 }
 
