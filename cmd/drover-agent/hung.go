@@ -18,6 +18,8 @@ import (
 )
 
 const (
+	// usualProgress is --progress-deadline where kernel calls may not take half of it.
+	usualProgress = 10 * time.Minute
 	// terminationLog is where the kubelet looks for a container's last words: the default of its
 	// terminationMessagePath.
 	terminationLog = "/dev/termination-log"
@@ -30,6 +32,9 @@ const (
 
 // watched does work, which tells o.dog its steps. Should it hang, the process ends.
 func (o *nodeOptions) watched(ctx context.Context, work func() error) error {
+	if o.progressDeadline == 0 {
+		o.progressDeadline = max(usualProgress, 2*o.callDeadline)
+	}
 	if o.progressDeadline <= o.callDeadline {
 		return fmt.Errorf("--progress-deadline is %s and must be more than --kernel-call-deadline (%s), which one step may lawfully take",
 			o.progressDeadline, o.callDeadline)

@@ -166,6 +166,15 @@ func TestProgressDeadline(t *testing.T) {
 	}
 }
 
+func TestUsualProgressDeadline(t *testing.T) {
+	for call, want := range map[time.Duration]time.Duration{time.Minute: 10 * time.Minute, 15 * time.Minute: 30 * time.Minute} {
+		o, worked := &nodeOptions{callDeadline: call}, false
+		if err := o.watched(t.Context(), func() error { worked = true; return nil }); err != nil || !worked || o.progressDeadline != want {
+			t.Errorf("calls of %s: %v, worked %t, progress %s, want %s", call, err, worked, o.progressDeadline, want)
+		}
+	}
+}
+
 func TestLastWords(t *testing.T) {
 	hung := &watchdog.HungError{Doing: "the load of gadget for ns/gadget", Limit: 10 * time.Minute}
 	name := filepath.Join(t.TempDir(), "termination-log")

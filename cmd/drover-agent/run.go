@@ -207,8 +207,8 @@ func (o *nodeOptions) addFlags(c *cobra.Command) {
 	f.StringVar(&o.manifestDir, "boot-manifest-dir", os.Getenv("BOOT_MANIFEST_DIR"), "the kubelet's staticPodPath as mounted here: a static "+
 		"pod there loads at boot without the API server (default: none does)")
 	f.DurationVar(&o.callDeadline, "kernel-call-deadline", time.Minute, "how long one load or unload may take until it is left behind")
-	f.DurationVar(&o.progressDeadline, "progress-deadline", 10*time.Minute, "how long the agent may hang in one step until it ends itself, "+
-		"to be started again; more than --kernel-call-deadline")
+	f.DurationVar(&o.progressDeadline, "progress-deadline", 0, "how long the agent may hang in one step until it ends itself, to be started "+
+		"again; more than --kernel-call-deadline (default: 10m, or twice that deadline if it is more)")
 }
 
 // parts are everything of an agent but the API server. Only the agent that has the node's lock may

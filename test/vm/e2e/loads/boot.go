@@ -214,3 +214,61 @@ func (s *Steps) hungCall(ctx context.Context) error {
 	}
 	return errors.Join(s.greeted(ctx, "successor"), s.InKernel(ctx, artifacts.Linux61, name, true))
 }
+
+// otherCluster boots the first node, whose disk tells of a loaded module, into a cluster that has
+// never heard of it: the same addresses and keys with an empty store, and Drover installed anew.
+// Nothing is loaded before that cluster asks for it.
+func (s *Steps) otherCluster(ctx context.Context) error {
+	n := s.Nodes[artifacts.Linux61]
+	if err := n.Shutdown(ctx); err != nil {
+		return err
+	}
+	if err := s.emptyCluster(ctx); err != nil {
+		return err
+	}
+	if err := s.Install(ctx); err != nil {
+		return err
+	}
+	if err := n.PowerOn(); err != nil {
+		return err
+	}
+	if _, err := n.WaitUp(ctx); err != nil {
+		return err
+	}
+	if err := s.Eventually(ctx, "operator and agent are ready in the other cluster", s.Deployed); err != nil {
+		return err
+	}
+	if _, err := s.Console(ctx, "ls /var/lib/drover/store | grep ."); err != nil {
+		return fmt.Errorf("the disk holds nothing of the first cluster: %w", err)
+	}
+	foreign := s.Throughout(ctx, 30*time.Second, func(ctx context.Context) error { return s.InKernel(ctx, artifacts.Linux61, Sample, false) })
+	s.Extra["foreignLoaded"] = foreign != nil
+	if foreign != nil {
+		return foreign
+	}
+	return s.LoadModule(ctx)
+}
+
+// emptyCluster takes all objects from the control plane.
+func (s *Steps) emptyCluster(ctx context.Context) error {
+	all := []string{devcluster.ControllerManager, devcluster.Scheduler, devcluster.APIServer, devcluster.Etcd}
+	for _, name := range all {
+		if err := s.Cluster.StopComponent(ctx, name); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(s.Cluster.Dir, "etcd")); err != nil {
+		return err
+	}
+	for i := range all {
+		if err := s.Cluster.StartComponent(ctx, all[len(all)-1-i]); err != nil {
+			return err
+		}
+	}
+	if err := s.Connect(); err != nil {
+		return err
+	}
+	return s.Eventually(ctx, "the controllers work in the empty cluster", func(ctx context.Context) error {
+		return s.Client.Get(ctx, client.ObjectKey{Namespace: "default", Name: "default"}, &corev1.ServiceAccount{})
+	})
+}
