@@ -55,6 +55,10 @@ type Options struct {
 	// InMemory keeps Dir in memory, of which it may take half, where the system has mounts. It takes a
 	// mount namespace of the process's own.
 	InMemory bool
+	// KeepKernels has the nodes run on while no process plays them, as a node does whose agent is
+	// replaced: what their kernels hold is kept in Dir when Run ends, and the next Run goes on with
+	// it. Otherwise, each Run boots them.
+	KeepKernels bool
 	// Faults are "agent-off", "load-<errno>" and "unload-<errno>", each for all nodes or, with
 	// "@<node>", for one.
 	Faults []string
@@ -84,6 +88,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Dir, "dir", "", "directory of the nodes' disks (default: a temporary one)")
 	flags.Int64Var(&o.DiskSize, "disk-size", 0, "bytes of a disk of its own for each agent's files, which needs a mount namespace; 0 is none")
 	flags.BoolVar(&o.InMemory, "in-memory", false, "keep the nodes' disks in memory, which needs a mount namespace, or else on disk")
+	flags.BoolVar(&o.KeepKernels, "keep-kernels", false, "let the nodes run on until the next process with this --dir, instead of a reboot")
 	flags.StringSliceVar(&o.Faults, "fault", nil, "agent-off, load-<errno>, unload-<errno>; @<node> at the end limits it to that node")
 	flags.DurationVar(&o.CallDeadline, "kernel-call-deadline", 0, "how long one load or unload may take until it is left behind "+
 		"(default: a minute)")
@@ -181,11 +186,13 @@ func (f *fleet) unmount() (err error) {
 	return err
 }
 
-func (f *fleet) run(ctx context.Context, out io.Writer) error {
+func (f *fleet) run(ctx context.Context, out io.Writer) (err error) {
 	all, ctx := errgroup.WithContext(ctx)
 	defer func() {
 		for _, n := range f.nodes {
-			n.stop()
+			if n.stop(); f.o.KeepKernels {
+				err = errors.Join(err, n.keep())
+			}
 		}
 	}()
 	if f.o.DebugAddress != "" {

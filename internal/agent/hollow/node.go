@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -107,7 +108,41 @@ func newNode(a *api, config *rest.Config, o Options, i int) (*node, error) {
 	}
 	n.token = &boundToken{node: n}
 	n.config = n.token.config(config)
+	if o.KeepKernels {
+		return n, n.resume()
+	}
 	return n, nil
+}
+
+// kernelFile has what the kernel held when the process that played it ended.
+func (n *node) kernelFile() string { return filepath.Join(n.dir, "kernel.json") }
+
+// keep notes what the kernel holds, for resume.
+func (n *node) keep() error {
+	data, err := n.kernel.Keep()
+	if err == nil {
+		err = os.WriteFile(n.kernelFile(), data, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.name, err)
+	}
+	return nil
+}
+
+// resume goes on with the kernel that an earlier process has kept, once: one that dies later takes
+// the kernel with it.
+func (n *node) resume() error {
+	data, err := os.ReadFile(n.kernelFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = errors.Join(n.kernel.Resume(data), os.Remove(n.kernelFile()))
+	}
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.name, err)
+	}
+	return nil
 }
 
 // podsDir is the node's /var/lib/kubelet/pods.
