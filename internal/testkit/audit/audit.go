@@ -33,7 +33,8 @@ type Request struct {
 		Name        string `json:"name"`
 	} `json:"objectRef"`
 	ResponseStatus struct {
-		Code int `json:"code"`
+		Code    int    `json:"code"`
+		Message string `json:"message"`
 	} `json:"responseStatus"`
 	// Received is when the API server got the request, Done when it had answered.
 	Received time.Time `json:"requestReceivedTimestamp"`

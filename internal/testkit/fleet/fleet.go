@@ -25,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/drover-project/drover/internal/testkit/devcluster"
-	"github.com/drover-project/drover/internal/testkit/gobuild"
 	"github.com/drover-project/drover/internal/testkit/source"
 )
 
@@ -104,6 +103,8 @@ type Options struct {
 	// KeepRequests has the audit log hold what was sent to write Nodes, pods, DaemonSets and
 	// NodeModulesConfigs.
 	KeepRequests bool
+	// Release is the version that is installed; nil for that of these sources. See Release.
+	Release *Release
 	// Say receives progress, one line each.
 	Say func(format string, args ...any)
 }
@@ -122,9 +123,11 @@ type Fleet struct {
 	dir       string
 	temporary bool
 	root      string
-	bin       string
 	assets    string
 	debug     string
+	// ours is the version of these sources; installed, operated and hollow are those of which the
+	// objects, the operator and the agents are.
+	ours, installed, operated, hollow Release
 	// operator is the operator's kubeconfig, once it is written: it starts again while the API server
 	// is away.
 	operator string
@@ -217,8 +220,17 @@ func (f *Fleet) build(ctx context.Context) (err error) {
 	if f.assets, err = devcluster.Assets(ctx); err != nil || f.o.Bare {
 		return err
 	}
-	f.bin, err = Build(ctx, f.o.Say)
-	return err
+	bin, err := Build(ctx, f.o.Say)
+	if err != nil {
+		return err
+	}
+	f.ours = Release{Root: f.root, Bin: bin}
+	first := f.ours
+	if f.o.Release != nil {
+		first = *f.o.Release
+	}
+	f.installed, f.operated, f.hollow = first, first, first
+	return nil
 }
 
 // Binary is the path of one of our binaries or of kubectl.
@@ -226,43 +238,12 @@ func (f *Fleet) Binary(name string) string {
 	if name == "kubectl" {
 		return filepath.Join(f.assets, name)
 	}
-	return filepath.Join(f.bin, name)
+	return filepath.Join(f.ours.Bin, name)
 }
 
 // builds reports whether the operator builds and signs images, for which it needs more rights.
 func (o *Options) builds() bool {
 	return slices.ContainsFunc(o.OperatorArgs, func(arg string) bool { return strings.HasPrefix(arg, "--signer-image=") })
-}
-
-// Build makes every binary that a fleet needs and returns their folder. It is quick when they are
-// there.
-func Build(ctx context.Context, say func(format string, args ...any)) (string, error) {
-	tree, err := source.Find(ctx)
-	if err != nil {
-		return "", err
-	}
-	if _, err := devcluster.Assets(ctx); err != nil {
-		return "", err
-	}
-	err = gobuild.Build{
-		Name: "operator and hollow nodes", Dir: tree.Root, Output: tree.Bin + "/",
-		Packages: []string{"./cmd/drover-operator", "./cmd/drover-hollow"}, Say: say,
-	}.Run(ctx)
-	if err != nil {
-		return "", err
-	}
-	return tree.Bin, nil
-}
-
-// BuildProgram builds a package that is named as in the folder dir, with the flags of a plain `go
-// build`: most of it is in the build cache then.
-func BuildProgram(ctx context.Context, dir, pkg, output string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", output, pkg)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
-	}
-	return nil
 }
 
 func (f *Fleet) connect() error {
@@ -299,7 +280,8 @@ func (f *Fleet) StartOperator(ctx context.Context) (err error) {
 	if f.o.Spoke {
 		args = append(args, "--mode=spoke")
 	}
-	f.Operator, err = StartProcess(f.Binary("drover-operator"), filepath.Join(f.dir, "operator.log"), args, "OPERATOR_NAMESPACE="+Namespace)
+	binary, log := f.operated.binary("drover-operator"), filepath.Join(f.dir, "operator.log")
+	f.Operator, err = StartProcess(binary, log, args, "OPERATOR_NAMESPACE="+Namespace)
 	return err
 }
 
@@ -342,7 +324,7 @@ func (f *Fleet) StartHollow(ctx context.Context) error {
 
 // startHollow gives the process the mounts that it needs, or might have.
 func (f *Fleet) startHollow(log string, args []string) (*Process, error) {
-	binary := f.Binary("drover-hollow")
+	binary := f.hollow.binary("drover-hollow")
 	if f.o.InMemory {
 		p, err := startProcess(ownMounts(), binary, log, append(args, "--in-memory"))
 		if f.o.DiskSize > 0 || err == nil {

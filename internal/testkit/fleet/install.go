@@ -45,14 +45,8 @@ func (f *Fleet) install(ctx context.Context) error {
 	if err := f.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}); err != nil {
 		return err
 	}
-	dirs := []string{"config/crd", "config/rbac"}
-	if !f.o.WithoutPolicies {
-		dirs = append(dirs, "config/policies")
-	}
-	for _, dir := range dirs {
-		if _, err := f.Kubectl(ctx, "apply", "--server-side", "-k", dir); err != nil {
-			return err
-		}
+	if err := f.apply(ctx); err != nil {
+		return err
 	}
 	files := []string{"config/operator/images.yaml"}
 	if f.o.Ooto { // a component, which cannot be applied alone
@@ -76,6 +70,20 @@ func (f *Fleet) install(ctx context.Context) error {
 		return err
 	}
 	return f.installHollow(ctx)
+}
+
+// apply applies definitions, roles and policies.
+func (f *Fleet) apply(ctx context.Context) error {
+	dirs := []string{"config/crd", "config/rbac"}
+	if !f.o.WithoutPolicies {
+		dirs = append(dirs, "config/policies")
+	}
+	for _, dir := range dirs {
+		if _, err := f.Kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(f.installed.Root, dir)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startNodes starts hollow nodes where nobody has installed Drover, if there are to be any.
