@@ -32,7 +32,7 @@ export CGO_ENABLED ?= 0
 # Flags of what is compiled to be used once or in tests, as internal/testkit/gobuild has them: neither debug information nor, outside of the standard
 # library, inlined calls, which takes a third off the compiler's time. What is released or measured is compiled without them.
 QUICK := -trimpath '-gcflags=all=-l -dwarf=false' -gcflags=std=
-demo test race bare rows attacks chart chart-install house conformance integration docs-test compare chaos chaos-node e2e e2e-preflight e2e-migrate e2e-operators: \
+demo test race bare rows attacks chart chart-install house conformance integration docs-test compare chaos chaos-node e2e e2e-preflight e2e-migrate e2e-operators e2e-skew: \
 	export GOFLAGS := $(strip $(GOFLAGS) $(QUICK))
 
 # Tools have modules of their own, and share nothing with Drover but Go's standard library: with the flags that they always had, Go's cache has them.
@@ -303,6 +303,12 @@ e2e-preflight: ## Ask whether Modules are ready for kernels that no node runs: r
 .PHONY: e2e-migrate
 e2e-migrate: bin/helm ## Take hollow nodes over from KMM's leftovers, and give them back: no load, no unload, no plugin restarts (BREAK=report must fail)
 	@go test -tags migrate ./test/migrate -run '^TestMigrate' -count=1 -timeout 40m -v | awk '/^RESULT/ {r = $$0; next} {print} END {print r}'
+
+# The version before this one: its tag, once there is a release.
+.PHONY: e2e-skew
+e2e-skew: BASE ?= 014f9a6d4c698ec8c4164efd07e2bc44c26a9b46
+e2e-skew: ## Have the version before (BASE, a commit) and this one work together on hollow nodes, operator against agents both ways, with downgrades in the middle (BREAK=unload or field must fail)
+	@go run ./test/skew --base $(BASE)
 
 .PHONY: e2e-web
 e2e-web: ## Look at the LolCow's page in Chromium, started as the operator's Deployment starts it: one boolean for each property (SHOTS=docs/images renews the pictures; apt-get)

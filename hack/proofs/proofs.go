@@ -110,6 +110,10 @@ var all = []proof{
 		{"soak NODES=20 MINUTES=2 BREAK=unload", `"unaskedUnloads":1,`},
 		{"soak NODES=20 MINUTES=2 BREAK=leak", "agents.descriptors grows"},
 	}},
+	{group: "fleet", name: "skew", command: "e2e-skew", limit: time.Hour, counter: []counterproof{
+		{"e2e-skew BREAK=unload", `"unaskedUnloads":1,`},
+		{"e2e-skew BREAK=field", `"fieldsLost":1,`},
+	}},
 	{group: "fleet", name: "alerts", command: "alerts", limit: time.Hour, counter: []counterproof{
 		{"alerts QUIET=1m BREAK=rule", "RED DroverImageMissing"},
 	}},
