@@ -129,6 +129,54 @@ func TestABusySetIsNotTouched(t *testing.T) {
 	}
 }
 
+// TestASearchThatDidNotEnd: on a busy node, the search for a module's users may not come to its end.
+// It tells nothing then, and what was found before holds while the references are there.
+func TestASearchThatDidNotEnd(t *testing.T) {
+	both := func(s *v1beta1.NodeModuleSpec) { s.Config.InTreeModulesToRemove = []string{"nic_stock", "busy_stock"} }
+	pass := func(r *rig, d *v1beta1.Delivery, hurried int) int {
+		r.host.HurryUsers(hurried)
+		same(t, "attempt", "InUse InUse", attempt(r.pass(order("gadget", d, both)), "gadget"))
+		r.clock.Step(time.Minute)
+		return r.unloads()
+	}
+	t.Run("after one that found a user", func(t *testing.T) {
+		r := twoStock(t)
+		r.must(r.host.HoldBy("busy_stock", inPod("team/job", 8)))
+		r.host.TakeCalls()
+		d, unloads := r.deliver("d1", gadget), 0
+		for i := range 8 {
+			unloads += pass(r, d, i)
+		}
+		same(t, "unloads", 0, unloads)
+		r.must(r.host.Unhold("busy_stock"))
+		r.host.HurryUsers(9)
+		r.pass(order("gadget", d, both))
+		same(t, "live", []string{"gadget"}, liveNow(r))
+	})
+	t.Run("from the begin, for a while", func(t *testing.T) {
+		r := twoStock(t)
+		r.must(r.host.HoldBy("busy_stock", inPod("team/job", 8)))
+		r.host.TakeCalls()
+		d, unloads := r.deliver("d1", gadget), 0
+		for range 3 {
+			unloads += pass(r, d, 2)
+		}
+		unloads += pass(r, d, 0)
+		same(t, "unloads", 0, unloads)
+	})
+	t.Run("from the begin, for ever", func(t *testing.T) {
+		r := twoStock(t)
+		r.must(r.host.TakeReference("nic_stock", "busy_stock"))
+		d := r.deliver("d1", gadget)
+		for range 3 {
+			same(t, "unloads", 0, pass(r, d, 2))
+		}
+		r.host.HurryUsers(9)
+		r.pass(order("gadget", d, both))
+		same(t, "live", []string{"gadget"}, liveNow(r))
+	})
+}
+
 // TestAReferenceThatLeavesWithTheSetIsNoUser: a driver's reference goes with the driver, and the
 // kernel names it nowhere.
 func TestAReferenceThatLeavesWithTheSetIsNoUser(t *testing.T) {

@@ -79,6 +79,7 @@ func (e *Executor) inTheWay(leaving, mayStay []string) (*orders.Attempt, error) 
 		m, ok := live[name]
 		if !ok {
 			delete(e.stuck, name)
+			delete(e.searches, name)
 		}
 		if !ok || m.RefCount < 0 {
 			continue
@@ -98,7 +99,7 @@ func (e *Executor) inTheWay(leaving, mayStay []string) (*orders.Attempt, error) 
 			by.Users, by.Err = e.Host.Users(name)
 		case others > 0:
 			by.Users, by.Err = e.Host.Users(name)
-			if !slices.ContainsFunc(by.Users, outside) {
+			if !e.usedOutside(name, others, &by) {
 				continue // the references may be of modules that leave before: the kernel knows
 			}
 		default:
@@ -114,6 +115,38 @@ func (e *Executor) inTheWay(leaving, mayStay []string) (*orders.Attempt, error) 
 // outside is a user that stays whatever leaves. That it is one may be a guess, as of most block
 // devices; but a reference there is, and its owner was found.
 func outside(u host.User) bool { return u.Kind == host.UserProcess || u.Kind == host.UserMount }
+
+// maxUnfinished searches in a row that do not come to their end keep a set from being touched: on a
+// busy node the next one may. On one where something holds up each search, the kernel is asked.
+const maxUnfinished = 3
+
+// search is what is known of a module's users: what the last search has found that came to its end,
+// with so many references, and how many did not since.
+type search struct {
+	users      []host.User
+	others     int
+	unfinished int
+}
+
+// usedOutside tells whether a module's references are, or may be, of users that stay whatever leaves.
+// What was found before holds while the references are there.
+func (e *Executor) usedOutside(name string, others int, by *report.Usage) bool {
+	known := e.searches[name]
+	switch {
+	case slices.ContainsFunc(by.Users, outside):
+		e.searches[name] = search{users: by.Users, others: others}
+		return true
+	case !errors.Is(by.Err, host.ErrTimeout):
+		delete(e.searches, name)
+		return false
+	case len(known.users) > 0 && others >= known.others:
+		by.Users = known.users
+		return true
+	}
+	known.unfinished++
+	e.searches[name] = search{unfinished: known.unfinished}
+	return known.unfinished <= maxUnfinished
+}
 
 // learn remembers why the kernel refused to unload a module. m are the facts of after that.
 func (e *Executor) learn(refused error, m host.Module) {

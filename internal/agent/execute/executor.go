@@ -76,7 +76,8 @@ type Memory struct {
 	judged      string // the boot that the fuse was told of
 	tidied      bool   // firmware of orders that are gone was removed since the start
 	nextRefused map[orders.Key]nextRefused
-	stuck       map[string]stuck // modules that the kernel kept, until they leave or the node boots
+	stuck       map[string]stuck  // modules that the kernel kept, until they leave or the node boots
+	searches    map[string]search // for users of modules that have to leave
 }
 
 type knownPlan struct {
@@ -132,7 +133,7 @@ func New(parts Parts, m *Memory, spec v1beta1.NodeModulesConfigSpec) (*Executor,
 	}
 	if m.Journal.Begin(e.BootID) || m.failures == nil {
 		m.failures, m.plans = map[orders.Task]*orders.Failure{}, map[orders.Task]knownPlan{}
-		m.stuck = map[string]stuck{}
+		m.stuck, m.searches = map[string]stuck{}, map[string]search{}
 	}
 	maps.DeleteFunc(m.plans, func(t orders.Task, _ knownPlan) bool { return e.Orders[t.Key] == nil })
 	return e, nil

@@ -67,6 +67,7 @@ type Host struct {
 	dumps    []host.Dump
 	files    map[string]string // of /dev and /sys
 	watchers map[chan struct{}]bool
+	hurried  int // searches for users that end early
 }
 
 var _ host.Host = (*Host)(nil)
