@@ -129,8 +129,8 @@ func TestABusySetIsNotTouched(t *testing.T) {
 	}
 }
 
-// TestASearchThatDidNotEnd: on a busy node, the search for a module's users may not come to its end.
-// It tells nothing then, and what was found before holds while the references are there.
+// TestASearchThatDidNotEnd: on a busy node, the search for a module's users may not come to its
+// end. It tells nothing then, and what was found before holds while the references are there.
 func TestASearchThatDidNotEnd(t *testing.T) {
 	both := func(s *v1beta1.NodeModuleSpec) { s.Config.InTreeModulesToRemove = []string{"nic_stock", "busy_stock"} }
 	pass := func(r *rig, d *v1beta1.Delivery, hurried int) int {

@@ -128,8 +128,8 @@ type search struct {
 	unfinished int
 }
 
-// usedOutside tells whether a module's references are, or may be, of users that stay whatever leaves.
-// What was found before holds while the references are there.
+// usedOutside tells whether a module's references are, or may be, of users that stay whatever
+// leaves. What was found before holds while the references are there.
 func (e *Executor) usedOutside(name string, others int, by *report.Usage) bool {
 	known := e.searches[name]
 	switch {
