@@ -56,6 +56,7 @@ func governed() map[string]string {
 		"moduleLoader.container.kernelMappings.build":                 "= build of a mapping",
 		"moduleLoader.container.kernelMappings.sign":                  "= an image that is signed",
 		"moduleLoader.container.kernelMappings.containerImage":        "= an image",
+		"moduleLoader.container.kernelMappings.architecture":          where,
 		"moduleLoader.container.kernelMappings.literal":               where,
 		"moduleLoader.container.kernelMappings.regexp":                where,
 		"moduleLoader.container.kernelMappings.registryTLS":           transport,
