@@ -233,7 +233,7 @@ func (a *Agent) look(ctx context.Context) (time.Duration, error) {
 	if left := a.started.Add(answerGrace).Sub(a.o.Clock.Now()); left > 0 {
 		return left, nil
 	}
-	if a.recorded == nil {
+	if a.recorded == nil || a.recordIsForeign(ctx) {
 		return resync, nil
 	}
 	return a.work(ctx, a.recorded.Spec, nil)

@@ -168,6 +168,22 @@ func (r *record) forBoot(release string) v1beta1.NodeModulesConfigSpec {
 	return spec
 }
 
+// recordIsForeign asks the API server, which has not listed the orders, whose the record is: it may
+// answer that, as to a node that is slow to start. If it does not, the record counts.
+func (a *Agent) recordIsForeign(ctx context.Context) bool {
+	a.o.Watchdog.Step("the cluster's identity")
+	if a.identify(ctx); a.cluster == "" {
+		return false
+	}
+	err := a.recorded.belongsTo(a.o.StateDir, a.cluster)
+	if err == nil {
+		return false
+	}
+	a.recorded, a.foreign = nil, err
+	a.logDistrusted(ctx)
+	return true
+}
+
 // accept records what is ordered, as soon as the cluster's identity is known. Orders that are not
 // recorded must not be carried out: an agent that starts without the API server works from the
 // record, and would go back to older ones.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
@@ -111,6 +112,25 @@ func TestRecordOfAnotherCluster(t *testing.T) {
 	}
 	if r, err := readRecord(dir, "node-1"); r != nil || err != nil {
 		t.Errorf("after it was moved aside: %v, %v", r, err)
+	}
+}
+
+// TestARecordOfAnotherClusterLoadsNothing, although the API server has not listed the orders yet,
+// as on a node that is slow to start: it may say by then which cluster it is.
+func TestARecordOfAnotherClusterLoadsNothing(t *testing.T) {
+	for cluster, want := range map[types.UID][]string{"a": {"gadget"}, "b": nil, "": {"gadget"}} {
+		r := newRig(t, fake.Options{})
+		r.agent.cluster = cluster // empty: the API server does not answer
+		spec := v1beta1.NodeModulesConfigSpec{Modules: []v1beta1.NodeModuleSpec{order("gadget", r.deliver("d1", gadget))}}
+		r.pass(spec.Modules...)
+		r.host.Reboot("")
+		r.restart(r.host)
+		r.agent.cluster, r.agent.recorded = cluster, &record{ClusterUID: "a", NodeName: r.node, Spec: spec}
+		r.agent.started = r.clock.Now().Add(-time.Minute)
+		if _, err := r.agent.look(t.Context()); err != nil {
+			t.Error(err)
+		}
+		same(t, "live in the cluster "+string(cluster), want, liveNow(r))
 	}
 }
 
