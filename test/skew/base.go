@@ -39,8 +39,8 @@ func build(ctx context.Context, commit string, say func(string, ...any)) (older 
 	}
 	full, err := git(ctx, tree.Root, "rev-parse", "--verify", "--quiet", commit+"^{commit}")
 	if err != nil {
-		return older, "", fmt.Errorf("BASE=%s is no commit of this clone: `git fetch --unshallow origin`, or `git fetch origin %s`, "+
-			"or name another: %w", commit, commit, err)
+		return older, "", fmt.Errorf("this clone does not have the commit BASE=%s: run `git fetch --unshallow origin`, or "+
+			"`git fetch origin %s`, or name another: %w", commit, commit, err)
 	}
 	id = strings.TrimSpace(string(full))[:shortID]
 	dir := filepath.Join(tree.Root, ".cache", "skew", id)

@@ -220,7 +220,7 @@ func (s *scene) nothingLeft(d *direction) level {
 	}
 }
 
-// use makes somebody use a kernel module on nodes ("hold"), or not any more ("unhold").
+// use holds a reference on a kernel module on nodes ("hold"), or releases it ("unhold").
 func (s *scene) use(ctx context.Context, d *direction, verb string, where ...int) error {
 	for _, i := range where {
 		if err := s.f.Debug(ctx, "/"+verb+"?node="+node(i)+"&module="+d.kernelName(params)); err != nil {

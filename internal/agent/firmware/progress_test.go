@@ -9,7 +9,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/watchdog"
 )
 
-// TestCopiesTellTheirProgress: a GiB of firmware may take long on a slow disk, which is no hang.
+// TestCopiesTellTheirProgress: a GiB of firmware may take long on a slow disk without a hang.
 func TestCopiesTellTheirProgress(t *testing.T) {
 	n, dog := newNode(t), watchdog.New(time.Minute)
 	n.opt.Watchdog = dog

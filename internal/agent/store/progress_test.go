@@ -10,7 +10,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/watchdog"
 )
 
-// TestCopiesTellTheirProgress: a delivery of a GiB may take long on a slow disk, which is no hang.
+// TestCopiesTellTheirProgress: a delivery of a GiB may take long on a slow disk without a hang.
 func TestCopiesTellTheirProgress(t *testing.T) {
 	dog := watchdog.New(time.Minute)
 	n := newNode(t, store.Options{Watchdog: dog})

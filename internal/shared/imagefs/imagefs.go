@@ -4,7 +4,7 @@
 // rule about links: they lead where they lead for a process whose root is the image's. Absolute
 // ones go from the image's root, ".." above the root is the root, and so none leaves the image.
 //
-// A link that leads to no file or directory of the image is a [LinkError] for who needs it.
+// A link that leads to no file or directory of the image is a [LinkError] when it is needed.
 // Build, source and host directly below lib/modules/<kernel> are links to what only the build's
 // machine or the node has: directories do not list them.
 package imagefs
