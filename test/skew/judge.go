@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -130,14 +131,33 @@ func (s *scene) labels(d *direction, requests []audit.Request) error {
 // writes counts those of each version, and what was refused.
 func (s *scene) writes(requests []audit.Request) {
 	s.result.Writes = map[string]int{}
-	for _, r := range audit.OurWrites(requests) {
+	writes := audit.OurWrites(requests)
+	accepted := map[string]time.Time{}
+	for _, r := range writes {
+		if r.ResponseStatus.Code/100 == 2 {
+			accepted[write(r)] = r.Received
+		}
+	}
+	for _, r := range writes {
 		program, _, _ := strings.Cut(r.UserAgent, " ")
 		s.result.Writes[program]++
-		if code := r.ResponseStatus.Code; code/100 == 4 && code != 404 && code != 409 && !outdated(r) {
+		code := r.ResponseStatus.Code
+		early := strings.Contains(r.ResponseStatus.Message, unknownParams) && accepted[write(r)].After(r.Received)
+		if code/100 == 4 && code != 404 && code != 409 && !early && !outdated(r) {
 			s.say("refused with %d: %s of %s %s by %s: %s", code, r.Verb, r.Resource(), r.ObjectRef.Name, r.UserAgent, r.ResponseStatus.Message)
 			s.result.Refused++
 		}
 	}
+}
+
+// unknownParams is what the API server says to a write about a Module that its policies do not know
+// yet: they learn of new Modules by a watch, late where the machine is busy. Such a write is
+// refused only if no later one is accepted.
+const unknownParams = "no params found for policy binding"
+
+// write names what a request writes, and who does.
+func write(r audit.Request) string {
+	return strings.Join([]string{r.UserAgent, r.Verb, r.Resource(), r.ObjectRef.Namespace, r.ObjectRef.Name}, " ")
 }
 
 // outdated says whether a JSON patch was refused because what it tests has changed meanwhile: the

@@ -47,7 +47,7 @@ type result struct {
 	LabelsLost     int `json:"labelsLost"`
 	PluginRestarts int `json:"pluginRestarts"`
 	// Refused are writes that the API server refused, but for those about what is gone (404) or has
-	// changed meanwhile (409).
+	// changed meanwhile (409), and those that came before its policies knew of the Module.
 	Refused int `json:"refused"`
 	// DependenciesLeft are kernel modules that were loaded for others, and stay: what an agent does
 	// not know that it has loaded, it does not unload.
