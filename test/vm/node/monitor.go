@@ -21,8 +21,9 @@ type monitor struct {
 	mu     sync.Mutex
 }
 
-// monitorTimeout bounds one command; QEMU answers at once.
-const monitorTimeout = 10 * time.Second
+// monitorTimeout bounds one command. QEMU answers at once where the machine has time for it, and
+// one that has ended closes the connection.
+const monitorTimeout = 2 * time.Minute
 
 // newMonitor waits for the greeting and leaves the negotiation mode.
 func newMonitor(conn net.Conn) (*monitor, error) {

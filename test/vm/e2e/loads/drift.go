@@ -266,7 +266,7 @@ func (s *Steps) agentKilled(ctx context.Context) error {
 
 // Reboot restarts the first node and notes its new boot.
 func (s *Steps) Reboot(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, max(2*time.Minute, s.Patience))
 	defer cancel()
 	boot, err := s.Nodes[artifacts.Linux61].Reboot(ctx)
 	if err == nil {

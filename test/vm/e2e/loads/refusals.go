@@ -224,7 +224,7 @@ func (s *Steps) holdIs(ctx context.Context, key client.ObjectKey, state v1beta1.
 
 // wentDown waits for the node's end and starts it again.
 func (s *Steps) wentDown(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, max(2*time.Minute, s.Patience))
 	defer cancel()
 	n := s.Nodes[artifacts.Linux61]
 	select {

@@ -89,7 +89,7 @@ func (s *Steps) enforceSignatures(ctx context.Context, certificate *x509.Certifi
 	if err := s.Reboot(ctx); err != nil {
 		return err
 	}
-	ready, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ready, cancel := context.WithTimeout(ctx, max(2*time.Minute, s.Patience))
 	defer cancel()
 	if _, err := n.WaitReady(ready, s.Core); err != nil {
 		return err
