@@ -54,6 +54,8 @@ type Options struct {
 	NoSync        bool           // leaves it to the system when files reach the disk: for throw-away nodes
 	Resync        time.Duration  // how often the kernel is looked at without a hint; 15 s unless set
 	DeliveryPoll  time.Duration  // how often an awaited carrier is looked at, at first; 250 ms unless set
+	// Jitter makes a time longer by a random part of it, at most by a factor; wait.Jitter unless set.
+	Jitter func(d time.Duration, factor float64) time.Duration
 }
 
 // Agent makes one node's kernel match its NodeModulesConfig.
@@ -96,6 +98,9 @@ func New(o Options) (*Agent, error) {
 	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
 	o.Resync = cmp.Or(o.Resync, 15*time.Second)
 	o.DeliveryPoll = cmp.Or(o.DeliveryPoll, 250*time.Millisecond)
+	if o.Jitter == nil {
+		o.Jitter = wait.Jitter
+	}
 	if err := statefile.MakeDir(o.StateDir); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
@@ -281,7 +286,7 @@ func (a *Agent) work(ctx context.Context, spec v1beta1.NodeModulesConfigSpec, ob
 
 // resync is when to look at the kernel, and at what readyWhen asks for, again without a hint.
 func (a *Agent) resync() time.Duration {
-	return a.memory.Checks.Pause(a.o.Clock.Now(), wait.Jitter(a.o.Resync, 0.2))
+	return a.memory.Checks.Pause(a.o.Clock.Now(), a.o.Jitter(a.o.Resync, 0.2))
 }
 
 // glance is when to look again while nothing disturbs the rest, or ends it.
@@ -320,7 +325,7 @@ func (a *Agent) identify(ctx context.Context) {
 	}
 	a.cluster, a.nameless = a.api.clusterUID(ctx)
 	a.asked = min(a.asked+1, 4)
-	a.askCluster = a.o.Clock.Now().Add(wait.Jitter(recordAgain<<(a.asked-1), 0.2)) // at most half a minute
+	a.askCluster = a.o.Clock.Now().Add(a.o.Jitter(recordAgain<<(a.asked-1), 0.2)) // at most half a minute
 	if a.nameless != nil {
 		klog.FromContext(ctx).Error(a.nameless, "Nothing is recorded before the cluster is known")
 	}

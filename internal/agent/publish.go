@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -75,7 +74,7 @@ func (a *Agent) write(ctx context.Context, s *v1beta1.NodeModulesConfigStatus) b
 		a.writeAfter = a.o.Clock.Now().Add(a.o.Resync)
 	default:
 		a.writeFailed = min(a.writeFailed+1, 6)
-		a.writeAfter = a.o.Clock.Now().Add(wait.Jitter(time.Second<<(a.writeFailed-1), 0.5))
+		a.writeAfter = a.o.Clock.Now().Add(a.o.Jitter(time.Second<<(a.writeFailed-1), 0.5))
 		logger.Error(err, "Cannot report, trying again", "after", a.writeAfter)
 	}
 	return false

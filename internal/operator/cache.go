@@ -26,11 +26,11 @@ import (
 	"github.com/drover-project/drover/internal/shared/reported"
 )
 
-// cacheOptions keep the cache small: of a large cluster, the operator needs little of each node and
+// CacheOptions keep the cache small: of a large cluster, the operator needs little of each node and
 // few of the pods. Secrets are never read, and of ConfigMaps only that they changed. dra: the API
 // server serves claims and DeviceClasses. sources: the operator may look at all ConfigMaps, and not
 // only at those with the environment of Jobs.
-func cacheOptions(dra, sources bool) (cache.Options, error) {
+func CacheOptions(dra, sources bool) (cache.Options, error) {
 	made, err := labels.Parse(v1beta1.ModuleNameLabel)
 	if err != nil {
 		return cache.Options{}, fmt.Errorf("select what is made for Modules: %w", err)

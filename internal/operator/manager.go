@@ -99,7 +99,7 @@ func (o *Options) cache(mapper meta.RESTMapper) (cache.Options, error) {
 	if o.Orders.DRA, err = kube.ServesDRA(mapper); err != nil {
 		return cache.Options{}, err
 	}
-	options, err := cacheOptions(o.Orders.DRA, o.Makes() || o.enabled("ooto"))
+	options, err := CacheOptions(o.Orders.DRA, o.Makes() || o.enabled("ooto"))
 	if err == nil && o.Mode == ModeSpoke {
 		spokeCache(&options, o.Namespace)
 	}
