@@ -350,6 +350,14 @@ privileges: ## Take away each thing the agent is allowed on a node, and show wha
 chaos-node: ## Make EVENTS random things (of one SEED) happen to an agent on a fake kernel, and audit every call to the kernel
 	@go test ./internal/agent -run '^TestChaos$$' -count=1 -timeout 20m -v -chaos.events=$(EVENTS) -chaos.seed=$(SEED) -chaos.break=$(BREAK) | awk '/^RESULT/ {r = $$0; next} {print} END {print r}'
 
+# A Go module of its own, which links kube-apiserver.
+.PHONY: sim memapi-diff
+sim: ## Make histories of a simulated cluster happen, and judge them by promises (SEED=1 HISTORIES=200 MINUTES=10 ONLY=promise)
+	@go build -C test/sim -o ../../.cache/sim . && cd test/sim && ../../.cache/sim --seed $(SEED) --histories $(or $(HISTORIES),200) --minutes $(or $(MINUTES),0) --only "$(ONLY)"
+
+memapi-diff: ## Ask the simulation's API server and kube-apiserver the same QUESTIONS (of one SEED): their answers are equal
+	@go test -C test/sim ./diff -run '^TestAnswersAsKubeAPIServer$$' -count=1 -timeout 60m -v -questions $(or $(QUESTIONS),5200) -seed $(SEED) | awk '/^RESULT/ {r = $$0; next} {print} END {print r}'
+
 .PHONY: chaos
 chaos: ## Upgrade a Module on NODES hollow nodes under operator kills, reboots and API server restarts (of one SEED), and audit every unload from outside
 	@go run ./test/chaos --nodes $(NODES) --seed $(SEED)

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/drover-project/drover/test/sim/history"
+	"github.com/drover-project/drover/test/sim/world"
+)
+
+// shrinkTries bounds the histories that are tried to make one shorter.
+const shrinkTries = 300
+
+// work makes each history happen whose turn it is, and writes a line of JSON about each.
+func work(ctx context.Context, o *options, out io.Writer) error {
+	klog.SetLogger(logr.Discard()) // what the API server logs is not about histories
+	ctrllog.SetLogger(logr.Discard())
+	server, err := world.NewServer(ctx, o.root)
+	if err != nil {
+		return err
+	}
+	if o.only != "" {
+		server.Without = map[string]bool{}
+		for _, p := range world.Promises {
+			server.Without[p.Name] = p.Name != o.only
+		}
+	}
+	dir, err := os.MkdirTemp(quickDir(), "drover-sim-")
+	if err != nil {
+		return fmt.Errorf("make a directory for the nodes' files: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	begin, shrunk := time.Now(), map[string]bool{}
+	for i := o.worker; i < o.histories && ctx.Err() == nil; i += o.workers {
+		if o.minutes > 0 && time.Since(begin) > time.Duration(o.minutes*float64(time.Minute)) {
+			break
+		}
+		h, err := one(server, dir, o, o.seed+uint64(i), shrunk) //nolint:gosec // not negative
+		if err != nil {
+			return err
+		}
+		if o.trace {
+			continue
+		}
+		if err := json.NewEncoder(out).Encode(h); err != nil {
+			return fmt.Errorf("tell of a history: %w", err)
+		}
+	}
+	return nil
+}
+
+// one makes the history of a seed happen, and the first of each promise shorter.
+func one(server *world.Server, dir string, o *options, seed uint64, shrunk map[string]bool) (*told, error) {
+	begin := processor()
+	events := history.Generate(seed, o.length, world.Verbs())
+	v, steps, err := play(server, dir, events, func(line string) {
+		if o.trace {
+			fmt.Println(line)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("seed %d: %w", seed, err)
+	}
+	h := &told{Seed: seed, Events: len(events), Steps: steps, CPU: processor() - begin}
+	if v == nil {
+		return h, nil
+	}
+	h.Promise, h.Text = v.Promise, v.Text
+	if shrunk[v.Promise] || o.trace {
+		return h, nil
+	}
+	shrunk[v.Promise] = true
+	h.Shrunk = history.Shrink(events, func(shorter []history.Event) bool {
+		again, _, e := play(server, dir, shorter, func(string) {})
+		err = e
+		return again != nil && again.Promise == v.Promise
+	}, shrinkTries)
+	if err != nil {
+		return nil, fmt.Errorf("seed %d: %w", seed, err)
+	}
+	_, _, err = play(server, dir, h.Shrunk, func(line string) { h.Trace = append(h.Trace, line) })
+	return h, err
+}
+
+// play makes a history happen.
+func play(server *world.Server, dir string, events []history.Event, line func(string)) (*world.Violation, int, error) {
+	w, err := server.New(dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer w.Close()
+	w.Trace = func(format string, args ...any) { line(w.Now().Format("15:04:05.000 ") + fmt.Sprintf(format, args...)) }
+	v := w.Run(events)
+	return v, w.Steps, nil
+}
+
+// quickDir is where files cost no disk, if there is such a place.
+func quickDir() string {
+	const memory = "/dev/shm"
+	if info, err := os.Stat(memory); err == nil && info.IsDir() {
+		return memory
+	}
+	return ""
+}
+
+// processor is the time that this process has had of a processor.
+func processor() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/test/sim/history"
+)
+
+func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+
+// module is the Module as the API server has it; nil: there is none.
+func (w *World) module() *v1beta1.Module {
+	m := &v1beta1.Module{}
+	if !w.get(m, client.ObjectKey{Namespace: namespace, Name: name}) {
+		return nil
+	}
+	return m
+}
+
+// edit is what the Module's author does. A Module that is being deleted is left alone.
+func (w *World) edit(change func(*v1beta1.Module)) {
+	m := w.module()
+	if m == nil || m.DeletionTimestamp != nil {
+		return
+	}
+	change(m)
+	m.ManagedFields = nil
+	if err := w.admin.Update(w.ctx, m, client.FieldOwner("author")); apierrors.IsInvalid(err) {
+		w.Trace("      refused: %v", err)
+	} else {
+		must(err)
+	}
+}
+
+func loaderOf(image string) *v1beta1.ModuleLoaderSpec {
+	return &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{Modprobe: v1beta1.ModprobeSpec{ModuleName: name},
+		KernelMappings: []v1beta1.KernelMapping{{Regexp: "^.+$", ContainerImage: image}}}}
+}
+
+// create makes the Module if there is none.
+func (w *World) create() {
+	if w.module() != nil {
+		return
+	}
+	m := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1beta1.ModuleSpec{
+		Selector: map[string]string{testLabel: "yes"}, ModuleLoader: loaderOf(imageOf(0)),
+		Rollout: &v1beta1.RolloutSpec{MaxUnavailable: ptr.To(intstr.FromInt32(1))}}}
+	must(w.admin.Create(w.ctx, m, client.FieldOwner("author")))
+}
+
+// edit changes the Node, if there is one.
+func (m *machine) edit(change func(*corev1.Node)) {
+	n := &corev1.Node{}
+	if m.w.get(n, client.ObjectKey{Name: m.name}) {
+		change(n)
+		n.ManagedFields = nil
+		must(m.w.admin.Update(m.w.ctx, n, client.FieldOwner("administrator")))
+	}
+}
+
+// hold has a process use a kernel module, or no process any longer.
+func (m *machine) hold(module string, on bool) {
+	if on {
+		_ = m.kernel.Hold(module) // there may be none
+		return
+	}
+	for m.held(module) && m.kernel.Unhold(module) == nil {
+		continue
+	}
+}
+
+// held says whether a kernel module is in use.
+func (m *machine) held(module string) bool {
+	s, ok, err := m.kernel.Module(module)
+	return err == nil && ok && s.RefCount > 0
+}
+
+// deliver brings an event to the caches of the operator's kind of a number.
+func (w *World) deliver(a uint8) {
+	kinds := w.op.Kinds()
+	if w.op.Deliver(kinds[int(a)%len(kinds)]) {
+		w.Steps++
+	}
+}
+
+// pass has a controller take its next request; false: none is due.
+func (w *World) pass(i int) bool {
+	w.judge.writes()
+	w.actor = w.op.Controllers()[i]
+	r, ok, err := w.op.Pass(i)
+	if ok {
+		w.Steps++
+		w.judge.passed(err)
+		w.judge.writes()
+	}
+	if err != nil {
+		w.Trace("      %s %s: %v", w.op.Controllers()[i], r, err)
+	}
+	return ok
+}
+
+// act has somebody do something, and looks at what was written.
+func (w *World) act(who string, do func()) {
+	w.judge.writes()
+	w.actor = who
+	do()
+	w.judge.writes()
+}
+
+// look is a round of a node's agent.
+func (w *World) look(m *machine) {
+	w.Steps++
+	w.act(m.name+"'s agent", m.look)
+}
+
+// round lets all do what is due, and time go on to what is due next; false: nothing was.
+func (w *World) round() (busy bool) {
+	for _, kind := range w.op.Kinds() {
+		for w.op.Deliver(kind) {
+			w.Steps++
+			busy = true
+		}
+	}
+	for i := range w.op.Controllers() {
+		for n := 0; n < 8 && w.pass(i); n++ {
+			busy = true
+		}
+	}
+	w.act("garbage collector", func() {
+		for w.collect() {
+			busy = true
+		}
+	})
+	for _, m := range w.nodes {
+		w.act(m.name+"'s kubelet", func() {
+			for m.kubelet() {
+				w.Steps++
+				busy = true
+			}
+		})
+		for m.show() {
+			busy = true
+		}
+		if !m.due.After(w.clock.Now()) {
+			w.look(m)
+		}
+	}
+	w.judge.writes()
+	next := w.clock.Now().Add(time.Minute)
+	if at := w.op.Next(); !at.IsZero() && at.Before(next) {
+		next = at
+	}
+	for _, m := range w.nodes {
+		if m.due.Before(next) {
+			next = m.due
+		}
+	}
+	if next.After(w.clock.Now()) {
+		w.clock.SetTime(next)
+	}
+	return busy
+}
+
+// rest lets a span of time go by, in larger steps where nothing happens.
+func (w *World) rest(span time.Duration) {
+	end, idle := w.clock.Now().Add(span), 0
+	for n := 0; w.clock.Now().Before(end) && w.found == nil && n < 600; n++ {
+		if w.round() {
+			idle = 0
+			continue
+		}
+		// Agents look every 15 seconds; without an event, that finds nothing new.
+		if idle++; idle > 20 {
+			w.clock.Step(10 * time.Minute)
+			idle = 12
+		}
+	}
+}
+
+// Run makes a history happen, has it come to rest, and returns the first promise that was broken;
+// nil: none.
+func (w *World) Run(events []history.Event) *Violation {
+	w.act("begin", w.create)
+	for _, e := range events {
+		w.Do(e)
+		if w.found != nil {
+			return w.found
+		}
+	}
+	w.settle()
+	return w.found
+}
+
+// settle ends all faults, and looks at what becomes of it.
+func (w *World) settle() {
+	w.Trace("--- all faults end")
+	w.fault = NoFault
+	for _, m := range w.nodes {
+		m.kernel.Mend()
+		clear(w.judge.kernelOf(m.name).left)
+		for _, module := range []string{name, "stock"} {
+			m.hold(module, false)
+		}
+	}
+	w.act("end", w.unpause)
+	w.rest(3 * time.Hour)
+	w.act("end", w.confirm)
+	w.rest(time.Hour)
+	for range 2 { // what waits for a boot gets it
+		for _, m := range w.nodes {
+			if o := orderOf(last[*v1beta1.NodeModulesConfig](&w.judge, kindOrders, m.name)); o != nil && o.UnloadPolicy == v1beta1.UnloadOnReboot {
+				w.act("end", m.reboot)
+				w.rest(20 * time.Minute)
+			}
+		}
+	}
+	w.rest(2 * time.Hour)
+	if w.found != nil {
+		return
+	}
+	s := w.still()
+	w.calm = []string{}
+	passes := w.judge.passes
+	for range 10 {
+		w.round()
+	}
+	s.written, s.passes = w.calm, w.judge.passes-passes
+	w.judge.judged(func(p *Promise) string {
+		if p.rest == nil {
+			return ""
+		}
+		return p.rest(s)
+	})
+}
+
+// unpause ends all pauses, also of a Module that is being deleted.
+func (w *World) unpause() {
+	w.annotate(func(m *v1beta1.Module) { delete(m.Annotations, v1beta1.PausedAnnotation) })
+	w.edit(func(m *v1beta1.Module) { m.Spec.Rollout.Paused = false })
+}
+
+// confirm lets many nodes lose the Module at once, where it waits for that.
+func (w *World) confirm() {
+	if m := w.module(); m != nil && slices.ContainsFunc(m.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Reason == v1beta1.ReasonMassDeselection || strings.Contains(c.Message, v1beta1.ReasonMassDeselection)
+	}) {
+		w.annotate(func(m *v1beta1.Module) {
+			m.Annotations = map[string]string{v1beta1.ConfirmDeselectionAnnotation: w.Now().UTC().Format(time.RFC3339)}
+		})
+	}
+}
+
+// annotate changes a Module's annotations, also if it is being deleted.
+func (w *World) annotate(change func(*v1beta1.Module)) {
+	if m := w.module(); m != nil {
+		change(m)
+		m.ManagedFields = nil
+		must(w.admin.Update(w.ctx, m, client.FieldOwner("author")))
+	}
+}
+
+// The resources that own others, or are owned, with the kinds by which they are deleted.
+var (
+	modules   = schema.GroupResource{Group: v1beta1.GroupVersion.Group, Resource: "modules"}
+	podKind   = schema.GroupResource{Resource: "pods"}
+	nodeKind  = schema.GroupResource{Resource: "nodes"}
+	collected = map[schema.GroupResource]schema.GroupVersionKind{
+		podKind: {Version: "v1", Kind: "Pod"},
+		orders:  v1beta1.GroupVersion.WithKind("NodeModulesConfig"),
+	}
+)
+
+// metadata are the metadata of all objects of a resource, as they are now, sorted by name.
+func (w *World) metadata(resource schema.GroupResource) []metav1.PartialObjectMetadata {
+	changes, _ := w.etcd.All(w.server.api.Prefix(resource))
+	all := make([]metav1.PartialObjectMetadata, len(changes))
+	for i := range changes {
+		must(json.Unmarshal(changes[i].Value, &all[i]))
+	}
+	return all
+}
+
+// collect deletes one object whose owners are all gone, as the garbage collector does; false: there
+// is none.
+func (w *World) collect() bool {
+	now := w.etcd.Revision()
+	if w.collectedAt == now {
+		return false
+	}
+	owners := map[types.UID]bool{}
+	for _, resource := range []schema.GroupResource{nodeKind, modules, orders} {
+		for _, o := range w.metadata(resource) {
+			owners[o.UID] = true
+		}
+	}
+	for _, resource := range []schema.GroupResource{orders, podKind} {
+		for _, o := range w.metadata(resource) {
+			if len(o.OwnerReferences) > 0 && o.DeletionTimestamp == nil && !owned(&o, owners) {
+				o.SetGroupVersionKind(collected[resource])
+				must(client.IgnoreNotFound(w.admin.Delete(w.ctx, &o, client.Preconditions{UID: &o.UID})))
+				return true
+			}
+		}
+	}
+	w.collectedAt = now
+	return false
+}
+
+func owned(o *metav1.PartialObjectMetadata, owners map[types.UID]bool) bool {
+	for _, owner := range o.OwnerReferences {
+		if owners[owner.UID] {
+			return true
+		}
+	}
+	return false
+}

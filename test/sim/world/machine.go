@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing/fstest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent"
+	"github.com/drover-project/drover/internal/agent/execute"
+	"github.com/drover-project/drover/internal/agent/fuse"
+	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/agent/store"
+	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/kmod/synth"
+)
+
+// machine is a node: a kernel, an agent, its disk, and what its kubelet knows.
+type machine struct {
+	w      *World
+	name   string
+	dir    string
+	kernel *fake.Host
+	agent  agent.Stepper
+	fuse   *fuse.Fuse
+	at     int64 // the revision that the agent's watch has got to
+	shown  *v1beta1.NodeModulesConfig
+	due    time.Time // when the agent looks without a hint
+	calls  int       // of the kernel's calls, how many were judged
+	worked map[string]bool
+	pods   map[types.UID]bool // carriers that have delivered
+	kept   int64              // the revision at which the kubelet had nothing to do
+	gone   bool               // there is no Node object
+}
+
+// death ends the agent in the middle of a call that took the node down.
+type death struct{}
+
+// hasty is a clock on which what is waited for happens at once.
+type hasty struct{ *clocktesting.FakeClock }
+
+func (h hasty) NewTimer(d time.Duration) clock.Timer {
+	timer := h.FakeClock.NewTimer(d)
+	h.Step(d)
+	return timer
+}
+
+// The kernel's own modules, which Modules may have removed.
+var (
+	stock = synth.Module{Name: "stock", Vermagic: release + " SMP mod_unload", InTree: true}
+	other = synth.Module{Name: "other", Vermagic: release + " SMP mod_unload", InTree: true}
+)
+
+func (w *World) machine(i int) (*machine, error) {
+	m := &machine{w: w, name: fmt.Sprint("n", i), worked: map[string]bool{}, pods: map[types.UID]bool{}}
+	m.dir = filepath.Join(w.dir, m.name)
+	tree := fstest.MapFS{}
+	for _, own := range []synth.Module{stock, other} {
+		tree["kernel/drivers/"+own.Name+".ko"] = &fstest.MapFile{Data: own.Bytes(), Mode: 0o644}
+	}
+	m.kernel = fake.New(fake.Options{Release: release, Clock: hasty{w.clock}, Tree: tree, Died: func() { panic(death{}) }})
+	if err := os.MkdirAll(filepath.Join(m.dir, "pods"), 0o755); err != nil {
+		return nil, err
+	}
+	if err := m.own(); err != nil {
+		return nil, err
+	}
+	if err := m.register(); err != nil {
+		return nil, err
+	}
+	return m, m.start()
+}
+
+// own loads the kernel's own modules, as udev does at a boot.
+func (m *machine) own() error {
+	return errors.Join(m.kernel.Insmod(stock.Bytes()), m.kernel.Insmod(other.Bytes()))
+}
+
+// register makes the Node, as a kubelet does.
+func (m *machine) register() error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: map[string]string{
+		testLabel: "yes", corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}}}
+	if err := m.w.admin.Create(m.w.ctx, node); err != nil {
+		return err
+	}
+	m.gone = false
+	return m.report()
+}
+
+// report writes the Node's status.
+func (m *machine) report() error {
+	node := &corev1.Node{}
+	if !m.w.get(node, client.ObjectKey{Name: m.name}) {
+		return nil
+	}
+	boot, err := m.kernel.BootID()
+	if err != nil {
+		return err
+	}
+	node.Status.NodeInfo = corev1.NodeSystemInfo{KernelVersion: m.kernel.Release(), KubeletVersion: "v1.37.2", BootID: boot,
+		ContainerRuntimeVersion: "containerd://2.1.4", OperatingSystem: "linux", Architecture: "amd64"}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	return m.w.admin.Status().Update(m.w.ctx, node)
+}
+
+// start starts a new process of the agent.
+func (m *machine) start() error {
+	m.close()
+	held, err := store.New(m.w.ctx, filepath.Join(m.dir, "store"),
+		store.Options{PodsDir: filepath.Join(m.dir, "pods"), NoSync: true, Clock: m.w.clock})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(m.dir, "fuse"), 0o700); err != nil {
+		return err
+	}
+	if m.fuse, err = fuse.Open(filepath.Join(m.dir, "fuse"), false); err != nil {
+		return err
+	}
+	a, err := agent.New(agent.Options{NodeName: m.name, StateDir: filepath.Join(m.dir, "state"),
+		Config: m.w.server.api.Config(agentUser(m.name)),
+		NoSync: true, Jitter: m.w.jitter, Parts: execute.Parts{Host: m.kernel, Modprobe: m.kernel, Store: held, Clock: m.w.clock, Fuse: m.fuse}})
+	if err != nil {
+		return err
+	}
+	m.agent = agent.Stepper{Agent: a}
+	m.agent.Begin()
+	m.at, m.due, m.shown = m.w.etcd.Revision(), m.w.clock.Now(), nil
+	if n := (&v1beta1.NodeModulesConfig{}); m.w.get(n, client.ObjectKey{Name: m.name}) {
+		m.shown = n
+	}
+	m.agent.Show(m.shown)
+	return nil
+}
+
+func (m *machine) close() {
+	if m.fuse != nil {
+		_ = m.fuse.Close()
+	}
+}
+
+// show brings the next change of the orders to the agent; false: it has seen all.
+func (m *machine) show() bool {
+	key := m.w.server.api.Prefix(orders) + m.name
+	changes, err := m.w.etcd.Since(m.at, key)
+	must(err)
+	for i := range changes {
+		m.at = changes[i].Revision
+		if changes[i].Key != key {
+			continue
+		}
+		m.shown = nil
+		if changes[i].Value != nil {
+			m.shown = &v1beta1.NodeModulesConfig{}
+			must(json.Unmarshal(changes[i].Value, m.shown))
+			m.shown.ResourceVersion = fmt.Sprint(changes[i].Revision)
+		}
+		m.agent.Show(m.shown)
+		m.due = m.w.clock.Now()
+		return true
+	}
+	return false
+}
+
+// look is a round of the agent's loop.
+func (m *machine) look() {
+	defer m.w.judge.kernel(m)
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case death:
+			must(m.start())
+		default:
+			panic(r)
+		}
+	}()
+	next, err := m.agent.Look(m.w.ctx)
+	if err != nil {
+		m.w.Trace("      agent %s: %v", m.name, err)
+		next = 5 * time.Second
+	}
+	m.due = m.w.clock.Now().Add(next)
+}
+
+// kubelet does one thing for the node's pods; false: there was nothing to do.
+func (m *machine) kubelet() bool {
+	now := m.w.etcd.Revision()
+	if m.kept == now {
+		return false
+	}
+	left := map[types.UID]bool{}
+	changes, _ := m.w.etcd.All(m.w.server.api.Prefix(podKind) + namespace + "/")
+	for i := range changes {
+		pod := &corev1.Pod{}
+		must(json.Unmarshal(changes[i].Value, pod))
+		if pod.Spec.NodeName != m.name {
+			continue
+		}
+		left[pod.UID] = true
+		switch {
+		case pod.DeletionTimestamp != nil:
+			must(client.IgnoreNotFound(m.w.admin.Delete(m.w.ctx, pod, &client.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})))
+			return true
+		case !m.pods[pod.UID]:
+			m.pods[pod.UID] = true
+			must(m.deliver(pod))
+			pod.Status.Phase = corev1.PodRunning
+			must(m.w.admin.Status().Update(m.w.ctx, pod))
+			return true
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(m.pods)) {
+		if !left[uid] {
+			delete(m.pods, uid)
+			must(os.RemoveAll(filepath.Join(m.dir, "pods", string(uid))))
+			return true
+		}
+	}
+	m.kept = now
+	return false
+}
+
+// deliver writes what a carrier puts out.
+func (m *machine) deliver(pod *corev1.Pod) error {
+	image := ""
+	for _, v := range pod.Spec.Volumes {
+		if v.Image != nil {
+			image = v.Image.Reference
+		}
+	}
+	content := contentOf(image)
+	file := path.Join("lib/modules", release, "extra", name+".ko")
+	sum := sha256.Sum256(content)
+	list, err := json.Marshal(manifest.Manifest{Schema: manifest.Schema, Kernel: release,
+		Files: []manifest.Entry{{Path: file, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}}})
+	if err != nil {
+		return err
+	}
+	out, err := store.OutputDir(pod.UID)
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{{path.Join(manifest.TreeDir, file), content}, {manifest.File, list}} {
+		full := filepath.Join(m.dir, "pods", out, f.name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, f.data, 0o644)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reboot is an orderly one: the kernel forgets, the disk does not.
+func (m *machine) reboot() {
+	m.kernel.Reboot("")
+	m.w.judge.kernel(m)
+	must(m.own())
+	must(m.report())
+	must(m.start())
+}
+
+// images is how many images Modules name.
+const images = 4
+
+// orders are what agents watch.
+var orders = schema.GroupResource{Group: v1beta1.GroupVersion.Group, Resource: "nodemodulesconfigs"}
+
+func agentUser(node string) user.Info {
+	return &user.DefaultInfo{Name: "system:serviceaccount:drover-system:drover-agent", Groups: []string{user.AllAuthenticated},
+		Extra: map[string][]string{"authentication.kubernetes.io/node-name": {node}}}
+}
+
+// imageOf is the image of a number.
+func imageOf(a uint8) string { return fmt.Sprint("registry.example/nic:", a%images) }
+
+// short is the number in an image's name.
+func short(image string) string { return image[strings.LastIndex(image, ":")+1:] }
+
+type built struct {
+	content []byte
+	id      string
+}
+
+// builds are the files in all images, and their build IDs.
+var builds = sync.OnceValue(func() map[string]built {
+	all := map[string]built{}
+	for a := range uint8(images) {
+		content := synth.Module{Name: name, Version: imageOf(a), Vermagic: release + " SMP mod_unload"}.Bytes()
+		info, err := kmod.Read(content)
+		must(err)
+		all[imageOf(a)] = built{content, info.BuildID}
+	}
+	return all
+})
+
+func contentOf(image string) []byte { return builds()[image].content }
+
+// imageOfBuild is the image whose file has a build ID; empty: none.
+func imageOfBuild(id string) string {
+	for image, b := range builds() {
+		if b.id == id {
+			return image
+		}
+	}
+	return ""
+}
+
+// live is the image whose build is in the kernel; empty: none of the module's name is.
+func (m *machine) live() string {
+	id, ok := m.kernel.Live()[name]
+	if !ok {
+		return ""
+	}
+	if image := imageOfBuild(id); image != "" {
+		return image
+	}
+	return "stranger:" + id
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import "slices"
+
+// Promise is what must hold in every history.
+type Promise struct {
+	// Name is what a violation is counted by.
+	Name string
+	// Text is what is promised, and Source the document that promises it.
+	Text, Source string
+	// Known says why the promise is not kept yet; empty: it is.
+	Known string
+
+	// One of these looks, and returns what is wrong; empty: nothing.
+	call func(*call) string // before each kernel call of an agent
+	// of a kind, after each write.
+	of    string
+	write func(*judge, *write) string
+	rest  func(*stillness) string // when a history has come to rest
+}
+
+// Known says whether a promise is known not to be kept yet.
+func Known(name string) bool {
+	i := slices.IndexFunc(Promises, func(p Promise) bool { return p.Name == name })
+	return i >= 0 && Promises[i].Known != ""
+}
+
+const (
+	sourceAgent   = "docs/design/0002-node-agent.md"
+	sourceOrders  = "docs/design/0003-orders-and-deliveries.md"
+	sourceWrong   = "docs/design/0004-loads-that-go-wrong.md"
+	sourceLeaving = "docs/design/0009-departure.md"
+	sourceRollout = "docs/design/0013-rollout.md"
+	sourceUpgrade = "docs/guide/upgrades.md"
+	sourceModule  = "docs/guide/module.md"
+	sourceLabels  = "docs/reference/labels.md"
+	sourceReasons = "docs/reference/reasons.md"
+	sourceNMC     = "api/kmm/v1beta1/nodemodulesconfig_types.go"
+	onReboot      = "leaving unloadPolicy OnReboot reloads all nodes at once"
+	sourceAPI     = "api/kmm/v1beta1/module_types.go"
+)
+
+// Promises are all that histories are judged by. The first that is broken names a violation.
+var Promises = slices.Concat(kernelPromises, orderPromises, departurePromises, reportPromises, restPromises)
+
+// kernelPromises are about each call that an agent makes.
+var kernelPromises = []Promise{
+	{Name: "no-unasked-unload", Text: "Without an order, an agent takes nothing out.", Source: sourceAgent + ", Reasons",
+		call: noUnaskedUnload},
+	{Name: "no-load-against-order", Text: "A node that is told to unload loads nothing.", Source: sourceOrders + ", 1",
+		call: noLoadAgainstOrder},
+	{Name: "no-stranger", Text: "An agent loads what its order names, or what worked on the node before.",
+		Source: sourceWrong + ", The previous build serves", call: noStranger},
+	{Name: "parameters", Text: "What is loaded gets its order's parameters, or those that worked.", Source: sourceAPI + ", parameters",
+		call: parametersAsOrdered},
+	{Name: "pause-touches-nothing", Text: "A paused order makes no kernel call.", Source: sourceWrong + ", Decision",
+		call: pauseTouchesNothing},
+	{Name: "on-reboot-keeps", Text: "With OnReboot, nothing is unloaded before a boot.", Source: sourceNMC + ", UnloadOnReboot",
+		call: onRebootKeeps},
+	{Name: "only-named-leave", Text: "Of the kernel's own modules, those leave that an order names.",
+		Source: sourceAPI + ", inTreeModulesToRemove",
+		call:   onlyNamedLeave},
+	{Name: "all-or-none-leave", Text: "If one of the in-tree modules is in use, none leaves, once the kernel has shown it.",
+		Source: sourceModule + "; " + sourceAgent, call: allOrNoneLeave},
+	{Name: "in-tree-leaves-first", Text: "In-tree modules to remove are out before the module is loaded.",
+		Source: sourceAPI + ", inTreeModulesToRemove", call: inTreeLeavesFirst},
+}
+
+// orderPromises are about each write of a NodeModulesConfig, and of carriers.
+var orderPromises = []Promise{
+	{Name: "orders-one-writer", Text: "The operator writes orders, the node's agent the status.", Source: sourceNMC + ", NodeModulesConfig",
+		of: kindOrders, write: ordersHaveOneWriter},
+	{Name: "no-outdated-order", Text: "No node is told to load a build that the Module no longer names and that never worked there.",
+		Known:  "the end of a pause loads the build that was corrected meanwhile",
+		Source: sourceRollout + ", 4", of: kindOrders, write: ordered(noOutdatedOrder)},
+	{Name: "max-unavailable", Text: "No more nodes change at the same time than maxUnavailable.", Known: onReboot,
+		Source: sourceUpgrade,
+		of:     kindOrders, write: ordered(maxUnavailable)},
+	{Name: "first-alone", Text: "The first node with a build changes alone.", Known: onReboot,
+		Source: sourceUpgrade + "; " + sourceRollout + ", 4",
+		of:     kindOrders, write: ordered(firstAlone)},
+	{Name: "failure-halts", Text: "While a node has failed with a change, no other begins it.", Known: onReboot,
+		Source: sourceUpgrade + ", pauseOnFailure",
+		of:     kindOrders, write: ordered(failureHalts)},
+	{Name: "paused-rollout", Text: "While the rollout is paused, no change begins.", Source: sourceUpgrade + ", paused",
+		of: kindOrders, write: ordered(pausedRolloutBeginsNothing)},
+	{Name: "pause-keeps-orders", Text: "A pause changes nothing else in an order, and writes no new one.", Source: sourceOrders + ", 8",
+		of: kindOrders, write: ordered(pauseKeepsOrders)},
+	{Name: "no-unasked-absent", Text: "A node that the Module selects is not told to unload.", Source: sourceOrders + ", 1",
+		of: kindOrders, write: ordered(noUnaskedAbsent)},
+	{Name: "grace", Text: "A node that is no longer selected keeps what it has for five minutes.",
+		Source: sourceUpgrade + "; " + sourceOrders + ", 7",
+		of:     kindOrders, write: ordered(graceIsKept)},
+	{Name: "absent-says-why", Text: "An order to unload has a reason in CamelCase.", Source: sourceNMC + ", reason",
+		of: kindOrders, write: ordered(absentSaysWhy)},
+	{Name: "orders-leave-answered", Text: "An order goes only as one to unload that the agent has answered.", Source: sourceOrders + ", 4",
+		of: kindOrders, write: ordered(ordersLeaveAnswered)},
+	{Name: "absent-is-held", Text: "A finalizer keeps the object of an order to unload.", Source: sourceOrders + ", 4",
+		of: kindOrders, write: ordered(absentIsHeld)},
+	{Name: "orders-have-nodes", Text: "A first order belongs to a Node that exists.", Source: sourceLeaving + ", 2",
+		of: kindOrders, write: ordered(ordersHaveNodes)},
+	{Name: "orders-complete", Text: "An order to load names the node's kernel, the kernel module and a delivery.",
+		Source: sourceNMC + ", config, delivery",
+		of:     kindOrders, write: ordered(ordersAreComplete)},
+	{Name: "carriers-asked", Text: "Carriers bring images that the Module or an order names.", Source: sourceOrders + ", 3",
+		of: kindPod, write: carried(carriersAreAsked)},
+	{Name: "carriers-needed", Text: "A node that has a delivery gets no carrier of it.", Source: sourceOrders + ", 3",
+		of: kindPod, write: carried(carriersAreNeeded)},
+	{Name: "carriers-have-nodes", Text: "Carriers are made for nodes that exist.", Source: sourceOrders + ", 6",
+		of: kindPod, write: carried(carriersHaveNodes)},
+}
+
+// departurePromises are about a Module that goes.
+var departurePromises = []Promise{
+	{Name: "departs-whole", Text: "A Module goes when every node is told to unload, and not before.", Source: sourceLeaving + ", 1",
+		of: kindModule, write: went(departsWhole)},
+	{Name: "departs-late", Text: "Before deletionTimeout, a Module waits for every node that lives.", Source: sourceLeaving + ", 1",
+		of: kindModule, write: went(departsLate)},
+	{Name: "paused-stays", Text: "A paused Module does not go while nodes have orders.", Source: sourceLeaving + ", 5", of: kindModule,
+		write: went(pausedStays)},
+}
+
+// reportPromises are about what is told: by agents, by labels, by the Module's status.
+var reportPromises = []Promise{
+	{Name: "live-is-so", Text: "An agent says that a build is live while it is, in this boot.", Source: sourceNMC + ", status.modules",
+		of: kindOrders, write: reported(liveIsSo)},
+	{Name: "absent-is-so", Text: "An answered unload means that the kernel module is out.", Source: sourceNMC + ", AttemptAbsent",
+		of: kindOrders, write: reported(absentIsSo)},
+	{Name: "open-orders-told", Text: "An order that is not carried out has an attempt.", Source: sourceNMC + ", status.attempts",
+		of: kindOrders, write: reported(openOrdersAreTold)},
+	{Name: "attempts-name-causes", Text: "An attempt has a reason and a message.", Source: sourceNMC + ", NodeModuleAttempt",
+		of: kindOrders, write: reported(attemptsNameCauses)},
+	{Name: "attempt-reasons", Text: "Reasons of attempts are of the closed set.", Source: sourceReasons, of: kindOrders,
+		write: reported(attemptReasons)},
+	{Name: "attempt-times", Text: "An attempt's lastTransitionTime is when its state or reason changed, and never goes back.",
+		Source: sourceNMC + ", lastTransitionTime", of: kindOrders, write: reported(attemptTimes)},
+	{Name: "labels-one-writer", Text: "Drover's labels are written by its controller of labels.", Source: sourceLabels, of: kindNode,
+		write: labelsHaveOneWriter},
+	{Name: "ready-label-earned", Text: "A node gets the ready label when its agent says that its order's build is live in this boot.",
+		Source: sourceLabels + "; docs/design/0014-ready-means-usable.md, 2", of: kindNode, write: readyIsEarned},
+	{Name: "status-one-writer", Text: "One controller writes the Module's status, and each its problems.",
+		Source: "docs/design/0029-problems-through-the-api.md", of: kindModule, write: statusHasOneWriter},
+	{Name: "observed-not-ahead", Text: "observedGeneration is never ahead, and never goes back.", Source: sourceAPI + ", observedGeneration",
+		of: kindModule, write: told(observedNotAhead)},
+	{Name: "condition-reasons", Text: "Reasons of conditions and problems are of the closed set.", Source: sourceReasons,
+		of: kindModule, write: told(conditionReasons)},
+	{Name: "conditions-name-causes", Text: "A condition that is not True has a message.", Source: sourceReasons,
+		of: kindModule, write: told(conditionsNameCauses)},
+	{Name: "condition-times", Text: "A condition's lastTransitionTime changes with its status, and never goes back.",
+		Source: "k8s.io/apimachinery, metav1.Condition", of: kindModule, write: told(conditionTimes)},
+	{Name: "ready-is-all", Text: "Ready is True when all other conditions are.", Source: sourceLabels + ", Conditions",
+		of: kindModule, write: told(readyIsAll)},
+	{Name: "stalled-is-final", Text: "Stalled stands beside a Ready that is not True, with its final reason and its message.",
+		Source: sourceReasons,
+		of:     kindModule, write: told(stalledIsFinal)},
+	{Name: "counts-earned", Text: "No more nodes count as available than say that they have it.", Source: sourceAPI + ", availableNumber",
+		of: kindModule, write: told(countsAreEarned)},
+	{Name: "loaded-earned", Text: "Loaded becomes True when every selected node says that it has the kernel module.",
+		Source: sourceLabels + ", Conditions", of: kindModule, write: told(loadedIsEarned)},
+}
+
+// restPromises are about what there is when all faults have ended and hours have gone by.
+var restPromises = []Promise{
+	{Name: "deleted-goes", Text: "A deleted Module goes.", Source: sourceUpgrade + ", Deletion", rest: deletedGoes},
+	{Name: "orders-current", Text: "Orders are what the Module says.", Source: sourceUpgrade, rest: each(ordersAreCurrent)},
+	{Name: "nothing-to-lose", Text: "A node with nothing live is ordered what the Module says.", Source: sourceRollout + ", 2",
+		rest: each(nothingToLose)},
+	{Name: "kernels-follow", Text: "What is live is what is ordered.", Source: sourceUpgrade, rest: each(kernelsFollow)},
+	{Name: "ready-label", Text: "The ready label is where the Module's build is live, and nowhere else.", Source: sourceLabels,
+		rest: each(readyLabelIsSo)},
+	{Name: "counts", Text: "The status counts the nodes that match, should have it, and have it.", Source: sourceAPI + ", DaemonSetStatus",
+		rest: countsAreSo},
+	{Name: "conditions", Text: "Ready, Loaded and KernelsCovered are True where it is so, and only there.",
+		Source: sourceLabels + ", Conditions",
+		rest:   conditionsAreSo},
+	{Name: "observed-current", Text: "The status is about the Module's last generation.", Source: sourceAPI + ", observedGeneration",
+		rest: observedIsCurrent},
+	{Name: "in-tree-comes-back", Text: "In-tree modules come back when the Module's is unloaded.", Source: sourceModule,
+		rest: each(inTreeComesBack)},
+	{Name: "not-in-vain", Text: "After the last edit, no driver is taken out again and again.",
+		Source: sourceWrong + ", The previous build serves",
+		rest:   notInVain},
+	{Name: "no-carriers-left", Text: "Carriers end when their content is imported.",
+		Source: "docs/design/glossary.md, carrier; " + sourceAgent,
+		rest:   noCarriersLeft},
+	{Name: "nothing-left", Text: "A deleted Module leaves no label, order or finalizer.", Source: sourceLabels + ", Finalizers",
+		rest: nothingLeft},
+	{Name: "no-orders-without-nodes", Text: "A deleted node's NodeModulesConfig goes with it.", Source: sourceLeaving + ", 2",
+		rest: ordersWithoutNodes},
+	{Name: "quiet", Text: "In ten rounds at rest, nothing is written.", Source: sourceOrders + ", 5", rest: quiet},
+	{Name: "idle", Text: "At rest, passes do not follow one another.", Source: "docs/design/0040-rest.md", rest: idle},
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/reasons"
+)
+
+// ours are labels of nodes that only the operator's labels give.
+func ours(labels map[string]string) map[string]string {
+	own := map[string]string{}
+	for k, v := range labels {
+		if strings.Contains(k, "kmm.node.kubernetes.io/") {
+			own[k] = v
+		}
+	}
+	return own
+}
+
+// writers: each part of an object has one writer.
+func ordersHaveOneWriter(_ *judge, r *write) string {
+	now, before, _ := both[*v1beta1.NodeModulesConfig](r)
+	if now == nil {
+		return ""
+	}
+	if before == nil {
+		before = &v1beta1.NodeModulesConfig{}
+	}
+	if r.actor != "module" && !reflect.DeepEqual(now.Spec, before.Spec) {
+		return fmt.Sprintf("%s wrote orders of %s", r.actor, r.key)
+	}
+	if r.actor != r.key+"'s agent" && !reflect.DeepEqual(now.Status, before.Status) {
+		return fmt.Sprintf("%s wrote the status of %s", r.actor, r.key)
+	}
+	return ""
+}
+
+func labelsHaveOneWriter(_ *judge, r *write) string {
+	now, before, _ := both[*corev1.Node](r)
+	if now == nil || r.actor == "node" {
+		return ""
+	}
+	had := map[string]string{}
+	if before != nil && before.UID == now.UID {
+		had = ours(before.Labels)
+	}
+	if own := ours(now.Labels); !reflect.DeepEqual(own, had) {
+		return fmt.Sprintf("%s made the labels of %s %v of %v", r.actor, r.key, own, had)
+	}
+	return ""
+}
+
+// reported has a promise look at each status that a node's agent writes.
+func reported(check func(m *machine, now, before *v1beta1.NodeModulesConfig) string) func(*judge, *write) string {
+	return func(j *judge, r *write) string {
+		now, before, _ := both[*v1beta1.NodeModulesConfig](r)
+		m := j.w.machineOf(r.key)
+		if now == nil || m == nil || r.actor != r.key+"'s agent" {
+			return ""
+		}
+		return check(m, now, before)
+	}
+}
+
+func liveIsSo(m *machine, now, _ *v1beta1.NodeModulesConfig) string {
+	said := liveIn(now)
+	if said == nil {
+		return ""
+	}
+	boot, err := m.kernel.BootID()
+	must(err)
+	image := "?"
+	if said.Observed != nil {
+		image = imageOfBuild(said.Observed.BuildID)
+	}
+	if image != m.live() || said.BootID != boot {
+		return fmt.Sprintf("%s says that %s is live in the boot %s; %q is, in the boot %s", m.name, short(image), said.BootID,
+			short(m.live()), boot)
+	}
+	return ""
+}
+
+func absentIsSo(m *machine, now, _ *v1beta1.NodeModulesConfig) string {
+	if a := attemptOf(now); a != nil && a.State == v1beta1.AttemptAbsent && m.live() != "" && m.loadedByAgent() {
+		return fmt.Sprintf("%s says that the kernel module is not there, and %s is", m.name, short(m.live()))
+	}
+	return ""
+}
+
+func openOrdersAreTold(m *machine, now, before *v1beta1.NodeModulesConfig) string {
+	o, a := orderOf(m.shown), attemptOf(now)
+	if !reflect.DeepEqual(o, orderOf(now)) {
+		return "" // of an order that the agent has not seen
+	}
+	if was := attemptOf(before); was != nil && was.State == v1beta1.AttemptAbsent && loads(o) {
+		return "" // before it loads, an agent takes back that it has unloaded
+	}
+	open := unloads(o) || loads(o) && (m.live() != o.Config.ContainerImage || liveIn(now) == nil)
+	if open && a == nil {
+		return fmt.Sprintf("%s is ordered %s, has %q live, and says nothing of it", m.name, say(o), short(m.live()))
+	}
+	return ""
+}
+
+func attemptsNameCauses(_ *machine, now, _ *v1beta1.NodeModulesConfig) string {
+	for _, a := range now.Status.Attempts {
+		if a.State != v1beta1.AttemptAbsent && (a.Reason == "" || a.Message == "") {
+			return fmt.Sprintf("%s: %s without a reason or a message: %q, %q", now.Name, a.State, a.Reason, a.Message)
+		}
+	}
+	return ""
+}
+
+func attemptReasons(_ *machine, now, _ *v1beta1.NodeModulesConfig) string {
+	for _, a := range now.Status.Attempts {
+		// An answered unload has its order's reason, which is not of the set.
+		if a.State != v1beta1.AttemptAbsent && !reasons.Known(a.Reason) {
+			return fmt.Sprintf("%s: %s has the reason %q", now.Name, a.State, a.Reason)
+		}
+	}
+	return ""
+}
+
+func attemptTimes(_ *machine, now, before *v1beta1.NodeModulesConfig) string {
+	a, was := attemptOf(now), attemptOf(before)
+	if a == nil || was == nil || now.UID != before.UID {
+		return ""
+	}
+	if same := a.State == was.State && a.Reason == was.Reason; same != a.LastTransitionTime.Equal(&was.LastTransitionTime) &&
+		(same || a.LastTransitionTime.Before(&was.LastTransitionTime)) {
+		return fmt.Sprintf("%s: %s/%s since %s became %s/%s since %s", now.Name, was.State, was.Reason, was.LastTransitionTime, a.State, a.Reason,
+			a.LastTransitionTime)
+	}
+	return ""
+}
+
+// serves says whether a node's report is of what its order says, live in the node's boot.
+func (j *judge) serves(node string) func(*v1beta1.NodeModulesConfig) bool {
+	return func(n *v1beta1.NodeModulesConfig) bool {
+		o, live := orderOf(n), liveIn(n)
+		return loads(o) && live != nil && live.Config != nil && live.Config.ContainerImage == o.Config.ContainerImage &&
+			slices.ContainsFunc(seen[*corev1.Node](j, kindNode, node), func(n *corev1.Node) bool {
+				return n != nil && n.Status.NodeInfo.BootID == live.BootID
+			})
+	}
+}
+
+// served says whether the operator may know that a node has what it is ordered.
+func (j *judge) served(node string) bool {
+	return slices.ContainsFunc(seen[*v1beta1.NodeModulesConfig](j, kindOrders, node), j.serves(node))
+}
+
+func readyIsEarned(j *judge, r *write) string {
+	now, before, _ := both[*corev1.Node](r)
+	if now == nil || r.actor != "node" {
+		return ""
+	}
+	_, has := now.Labels[v1beta1.ReadyLabel(namespace, name)]
+	had := false
+	if before != nil {
+		_, had = before.Labels[v1beta1.ReadyLabel(namespace, name)]
+	}
+	if has && !had && !j.served(r.key) {
+		n := last[*v1beta1.NodeModulesConfig](j, kindOrders, r.key)
+		return fmt.Sprintf("%s gets the ready label; it is ordered %s, and says %+v", r.key, say(orderOf(n)), liveIn(n))
+	}
+	return ""
+}
+
+// told has a promise look at each status of the Module.
+func told(check func(j *judge, now, before *v1beta1.Module) string) func(*judge, *write) string {
+	return func(j *judge, r *write) string {
+		now, before, _ := both[*v1beta1.Module](r)
+		if now == nil || before != nil && before.UID == now.UID && reflect.DeepEqual(now.Status, before.Status) {
+			return ""
+		}
+		if before == nil || before.UID != now.UID {
+			before = &v1beta1.Module{}
+		}
+		return check(j, now, before)
+	}
+}
+
+func statusHasOneWriter(j *judge, r *write) string {
+	return told(func(_ *judge, now, before *v1beta1.Module) string {
+		a, b := now.Status, before.Status
+		a.Problems, b.Problems = nil, nil
+		if r.actor != "status" && !reflect.DeepEqual(a, b) ||
+			r.actor != "module" && !reflect.DeepEqual(now.Status.Problems, before.Status.Problems) {
+			return fmt.Sprintf("%s wrote the Module's status", r.actor)
+		}
+		return ""
+	})(j, r)
+}
+
+func observedNotAhead(_ *judge, now, before *v1beta1.Module) string {
+	if g := now.Status.ObservedGeneration; g > now.Generation || g < before.Status.ObservedGeneration {
+		return fmt.Sprintf("observedGeneration became %d of %d, and the generation is %d", g, before.Status.ObservedGeneration, now.Generation)
+	}
+	return ""
+}
+
+func conditionReasons(_ *judge, now, _ *v1beta1.Module) string {
+	for _, c := range now.Status.Conditions {
+		if !reasons.Known(c.Reason) {
+			return fmt.Sprintf("the condition %s has the reason %q", c.Type, c.Reason)
+		}
+	}
+	for _, p := range now.Status.Problems {
+		if !reasons.Known(p.Reason) {
+			return fmt.Sprintf("the problem of %s has the reason %q", p.Part, p.Reason)
+		}
+	}
+	return ""
+}
+
+func conditionsNameCauses(_ *judge, now, _ *v1beta1.Module) string {
+	for _, c := range now.Status.Conditions {
+		if c.Status != metav1.ConditionTrue && c.Message == "" {
+			return fmt.Sprintf("the condition %s is %s for %s, without a message", c.Type, c.Status, c.Reason)
+		}
+	}
+	return ""
+}
+
+func conditionTimes(_ *judge, now, before *v1beta1.Module) string {
+	for _, c := range now.Status.Conditions {
+		was := meta.FindStatusCondition(before.Status.Conditions, c.Type)
+		if was == nil {
+			continue
+		}
+		same := c.LastTransitionTime.Equal(&was.LastTransitionTime)
+		if (c.Status == was.Status) && !same || c.LastTransitionTime.Before(&was.LastTransitionTime) {
+			return fmt.Sprintf("%s was %s since %s, and is %s since %s", c.Type, was.Status, was.LastTransitionTime, c.Status, c.LastTransitionTime)
+		}
+	}
+	return ""
+}
+
+func isTrue(m *v1beta1.Module, condition string) bool {
+	return meta.IsStatusConditionTrue(m.Status.Conditions, condition)
+}
+
+func readyIsAll(_ *judge, now, _ *v1beta1.Module) string {
+	if !isTrue(now, "Ready") {
+		return ""
+	}
+	for _, c := range now.Status.Conditions {
+		if c.Type == "Stalled" || c.Status != metav1.ConditionTrue {
+			return fmt.Sprintf("Ready is True, and %s is %s", c.Type, c.Status)
+		}
+	}
+	return ""
+}
+
+func stalledIsFinal(_ *judge, now, _ *v1beta1.Module) string {
+	stalled, ready := meta.FindStatusCondition(now.Status.Conditions, "Stalled"), meta.FindStatusCondition(now.Status.Conditions, "Ready")
+	switch {
+	case stalled == nil:
+		return ""
+	case stalled.Status != metav1.ConditionTrue || ready == nil || ready.Status == metav1.ConditionTrue:
+		return fmt.Sprintf("Stalled is %s beside %+v", stalled.Status, ready)
+	case stalled.Reason != ready.Reason || stalled.Message != ready.Message:
+		return fmt.Sprintf("Stalled says %s: %s; Ready says %s: %s", stalled.Reason, stalled.Message, ready.Reason, ready.Message)
+	}
+	return ""
+}
+
+func countsAreEarned(j *judge, now, _ *v1beta1.Module) string {
+	most := 0
+	for _, m := range j.w.nodes {
+		if j.served(m.name) {
+			most++
+		}
+	}
+	if n := int(now.Status.ModuleLoader.AvailableNumber); n > most {
+		return fmt.Sprintf("availableNumber is %d, and at most %d nodes may have been known to have it", n, most)
+	}
+	return ""
+}
+
+func loadedIsEarned(j *judge, now, before *v1beta1.Module) string {
+	if !isTrue(now, "Loaded") || isTrue(before, "Loaded") && now.Status.ObservedGeneration == before.Status.ObservedGeneration {
+		return ""
+	}
+	for _, m := range j.w.nodes {
+		wanted := every(j.modules(), func(module *v1beta1.Module) bool {
+			return every(seen[*corev1.Node](j, kindNode, m.name), func(n *corev1.Node) bool { return selects(module, n) })
+		})
+		if wanted && !j.served(m.name) {
+			return fmt.Sprintf("Loaded is True, and %s does not say that it has the kernel module", m.name)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// stillness is a history that has come to rest.
+type stillness struct {
+	judge  *judge
+	module *v1beta1.Module // nil: there is none
+	nodes  []stillNode     // those that have a Node object
+	// written is what was written in ten rounds, and passes how many passes they took.
+	written []string
+	passes  int
+}
+
+// stillNode is a node at rest.
+type stillNode struct {
+	m        *machine
+	node     *corev1.Node
+	config   *v1beta1.NodeModulesConfig
+	order    *v1beta1.NodeModuleSpec
+	live     string // image; empty: none
+	selected bool
+}
+
+// still looks at what there is.
+func (w *World) still() *stillness {
+	s := &stillness{judge: &w.judge, module: w.module()}
+	for _, m := range w.nodes {
+		n := last[*corev1.Node](&w.judge, kindNode, m.name)
+		if n == nil {
+			continue
+		}
+		config := last[*v1beta1.NodeModulesConfig](&w.judge, kindOrders, m.name)
+		s.nodes = append(s.nodes, stillNode{m, n, config, orderOf(config), m.live(), selects(s.module, n)})
+	}
+	return s
+}
+
+// has says whether the node has what the Module says.
+func (s *stillness) has(n stillNode) bool { return n.selected && n.live == imageIn(s.module) }
+
+// each has a promise look at each node.
+func each(check func(*stillness, stillNode) string) func(*stillness) string {
+	return func(s *stillness) string {
+		for _, n := range s.nodes {
+			if text := check(s, n); text != "" {
+				return n.m.name + ": " + text
+			}
+		}
+		return ""
+	}
+}
+
+// current says whether a node's order is what the Module says.
+func (s *stillness) current(n stillNode) bool {
+	if !n.selected {
+		return n.order == nil
+	}
+	c := &s.module.Spec.ModuleLoader.Container
+	return loads(n.order) && n.order.Config.ContainerImage == imageIn(s.module) && !n.order.Paused &&
+		slices.Equal(n.order.Config.InTreeModulesToRemove, c.InTreeModulesToRemove) &&
+		slices.Equal(n.order.Config.Modprobe.Parameters, c.Modprobe.Parameters) &&
+		(n.order.UnloadPolicy == v1beta1.UnloadOnReboot) == (c.UnloadPolicy == v1beta1.UnloadOnReboot)
+}
+
+func (s *stillness) say(n stillNode) string {
+	want := "nothing"
+	if n.selected {
+		c := &s.module.Spec.ModuleLoader.Container
+		want = fmt.Sprintf("%s remove=%v parameters=%v policy=%s", short(imageIn(s.module)), c.InTreeModulesToRemove, c.Modprobe.Parameters,
+			c.UnloadPolicy)
+	}
+	return fmt.Sprintf("the Module says %s; ordered %s; live %q; attempt %s", want, say(n.order), short(n.live), tried(n.config))
+}
+
+func ordersAreCurrent(s *stillness, n stillNode) string {
+	if n.live == "" && n.selected || s.current(n) {
+		return ""
+	}
+	return s.say(n)
+}
+
+func nothingToLose(s *stillness, n stillNode) string {
+	if n.live != "" || !n.selected || s.current(n) {
+		return ""
+	}
+	return s.say(n)
+}
+
+func kernelsFollow(s *stillness, n stillNode) string {
+	// What a node had when its Node was deleted is kept: its orders went with it, and none means
+	// nothing.
+	if a := attemptOf(n.config); a != nil && a.Reason == v1beta1.ReasonAlreadyLoadedForeign && !n.m.loadedByAgent() {
+		return "" // what a person loaded is not touched
+	}
+	if s.current(n) && n.selected && n.live != imageIn(s.module) ||
+		n.order == nil && n.live != "" && n.m.loadedByAgent() && !s.judge.wasGone(n.m) {
+		return s.say(n)
+	}
+	return ""
+}
+
+// wasGone says whether the Node was deleted at any time.
+func (j *judge) wasGone(m *machine) bool {
+	return slices.ContainsFunc(j.past[kindNode+"/"+m.name], func(v version) bool { return v.object == nil })
+}
+
+// loadedByAgent says whether what is live came by the agent, not by hand.
+func (m *machine) loadedByAgent() bool {
+	calls := m.kernel.Calls()
+	for i := len(calls) - 1; i >= 0; i-- {
+		if c := calls[i]; c.Module == name && c.Result == "" && (c.Call == "finit_module" || c.Call == "insmod") {
+			return c.Call == "finit_module"
+		}
+	}
+	return false
+}
+
+func readyLabelIsSo(s *stillness, n stillNode) string {
+	if _, has := n.node.Labels[v1beta1.ReadyLabel(namespace, name)]; has != s.has(n) {
+		return fmt.Sprintf("the ready label is there: %t; %s", has, s.say(n))
+	}
+	return ""
+}
+
+func countsAreSo(s *stillness) string {
+	if s.module == nil || s.module.Spec.ModuleLoader == nil {
+		return ""
+	}
+	var matching, desired, available int32
+	for _, n := range s.nodes {
+		matching += number(matches(s.module, n.node))
+		desired += number(n.selected)
+		available += number(s.has(n))
+	}
+	want := v1beta1.DaemonSetStatus{NodesMatchingSelectorNumber: matching, DesiredNumber: desired, AvailableNumber: available}
+	if got := s.module.Status.ModuleLoader; got != want {
+		return fmt.Sprintf("the status counts %+v, and so it is: %+v", got, want)
+	}
+	return ""
+}
+
+func number(is bool) int32 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func conditionsAreSo(s *stillness) string {
+	if s.module == nil || s.module.Spec.ModuleLoader == nil {
+		return ""
+	}
+	matching, all, covered := 0, true, true
+	for _, n := range s.nodes {
+		if matches(s.module, n.node) {
+			matching++
+			all = all && s.has(n)
+			covered = covered && n.selected
+		}
+	}
+	want := map[string]bool{"Ready": all && matching > 0, "Loaded": all && matching > 0, "KernelsCovered": covered}
+	for _, condition := range slices.Sorted(maps.Keys(want)) {
+		if matching > 0 && isTrue(s.module, condition) != want[condition] {
+			c := meta.FindStatusCondition(s.module.Status.Conditions, condition)
+			return fmt.Sprintf("%s is %+v, and should be True: %t", condition, c, want[condition])
+		}
+	}
+	return ""
+}
+
+func observedIsCurrent(s *stillness) string {
+	if s.module != nil && s.module.Status.ObservedGeneration != s.module.Generation {
+		return fmt.Sprintf("observedGeneration is %d, and the generation %d", s.module.Status.ObservedGeneration, s.module.Generation)
+	}
+	return ""
+}
+
+func inTreeComesBack(s *stillness, n stillNode) string {
+	if n.order != nil || n.live != "" {
+		return ""
+	}
+	for _, module := range slices.Sorted(maps.Keys(s.judge.kernelOf(n.m.name).out)) {
+		if module != name {
+			return fmt.Sprintf("%s was taken out and did not come back; %s", module, s.say(n))
+		}
+	}
+	return ""
+}
+
+func notInVain(s *stillness) string {
+	for _, m := range s.judge.w.nodes {
+		left := s.judge.kernelOf(m.name).left
+		for _, module := range slices.Sorted(maps.Keys(left)) {
+			if left[module] > 2 {
+				return fmt.Sprintf("%s: %s was taken out %d times after the last edit", m.name, module, left[module])
+			}
+		}
+	}
+	return ""
+}
+
+func noCarriersLeft(s *stillness) string {
+	for _, pod := range there[*corev1.Pod](s.judge, kindPod) {
+		if strings.HasPrefix(pod.Name, v1beta1.CarrierPrefix) {
+			return fmt.Sprintf("%s is still there, on %s", pod.Name, pod.Spec.NodeName)
+		}
+	}
+	return ""
+}
+
+// there are all objects of a kind, sorted.
+func there[T client.Object](j *judge, kind string) (all []T) {
+	for _, at := range slices.Sorted(maps.Keys(j.past)) {
+		if past := j.past[at]; strings.HasPrefix(at, kind+"/") && past[len(past)-1].object != nil {
+			o, _ := past[len(past)-1].object.(T)
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+func deletedGoes(s *stillness) string {
+	if s.module != nil && s.module.DeletionTimestamp != nil {
+		var text strings.Builder
+		for _, n := range s.nodes {
+			text.WriteString("; " + n.m.name + ": " + s.say(n))
+		}
+		return "the Module is still there, hours after its deletion" + text.String()
+	}
+	return ""
+}
+
+func nothingLeft(s *stillness) string {
+	if s.module != nil {
+		return ""
+	}
+	for _, n := range s.nodes {
+		if own := ours(n.node.Labels); len(own) > 0 {
+			return fmt.Sprintf("there is no Module, and %s has the labels %v", n.m.name, own)
+		}
+		if n.config != nil && (len(n.config.Spec.Modules) > 0 || len(n.config.Finalizers) > 0) {
+			return fmt.Sprintf("there is no Module, and %s has the order %s and the finalizers %v", n.m.name, say(n.order), n.config.Finalizers)
+		}
+	}
+	return ""
+}
+
+func ordersWithoutNodes(s *stillness) string {
+	for _, o := range there[*v1beta1.NodeModulesConfig](s.judge, kindOrders) {
+		if !slices.ContainsFunc(s.nodes, func(n stillNode) bool {
+			return len(o.OwnerReferences) == 1 && n.node.UID == o.OwnerReferences[0].UID
+		}) {
+			return fmt.Sprintf("the NodeModulesConfig %s belongs to no node: owners %v, finalizers %v", o.Name, o.OwnerReferences, o.Finalizers)
+		}
+	}
+	return ""
+}
+
+func quiet(s *stillness) string {
+	if len(s.written) > 0 {
+		return strings.Join(s.written, "; ")
+	}
+	return ""
+}
+
+func idle(s *stillness) string {
+	if s.passes > 10 {
+		return fmt.Sprintf("%d passes of all controllers in ten rounds", s.passes)
+	}
+	return ""
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/test/sim/history"
+)
+
+// verb is a kind of event, and what happens.
+type verb struct {
+	name      string
+	weight    int
+	machinery bool
+	do        func(w *World, a, b uint8)
+}
+
+// onModule has a verb change the Module.
+func onModule(change func(m *v1beta1.Module, a, b uint8)) func(*World, uint8, uint8) {
+	return func(w *World, a, b uint8) { w.edit(func(m *v1beta1.Module) { change(m, a, b) }) }
+}
+
+// loader has a verb change the Module's moduleLoader, if there is one.
+func loader(change func(c *v1beta1.ModuleLoaderContainerSpec, a, b uint8)) func(*World, uint8, uint8) {
+	return onModule(func(m *v1beta1.Module, a, b uint8) {
+		if m.Spec.ModuleLoader != nil {
+			change(&m.Spec.ModuleLoader.Container, a, b)
+		}
+	})
+}
+
+// onNode has a verb happen on a machine.
+func onNode(do func(m *machine, b uint8)) func(*World, uint8, uint8) {
+	return func(w *World, a, b uint8) { do(w.nodes[int(a)%nodes], b) }
+}
+
+// verbs are all that can happen.
+var verbs = []verb{
+	{"Deliver", 12, true, func(w *World, a, _ uint8) { w.deliver(a) }},
+	{"Pass", 12, true, func(w *World, a, _ uint8) { w.pass(int(a) % len(w.op.Controllers())) }},
+	{"Show", 6, true, onNode(func(m *machine, _ uint8) { m.show() })},
+	{"Look", 8, true, onNode(func(m *machine, _ uint8) { m.w.look(m) })},
+	{"Kubelet", 6, true, onNode(func(m *machine, _ uint8) { m.kubelet() })},
+	{"Collect", 1, true, func(w *World, _, _ uint8) { w.collect() }},
+	{"Tick", 6, true, func(w *World, a, _ uint8) { w.clock.Step(ticks[int(a)%len(ticks)]) }},
+	{"Calm", 14, true, func(w *World, _, b uint8) {
+		for range int(b)%6 + 1 {
+			w.round()
+		}
+	}},
+
+	{"Image", 5, false, loader(func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) {
+		c.KernelMappings[0].ContainerImage = imageOf(a)
+	})},
+	{"Remove", 3, false, loader(func(c *v1beta1.ModuleLoaderContainerSpec, _, b uint8) {
+		c.InTreeModulesToRemove = [][]string{nil, {"stock"}, {"other", "stock"}}[int(b)%3]
+	})},
+	{"Parameters", 1, false, loader(func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) {
+		c.Modprobe.Parameters = [][]string{nil, {"a=1"}, {"a=2"}}[int(a)%3]
+	})},
+	{"UnloadPolicy", 2, false, loader(func(c *v1beta1.ModuleLoaderContainerSpec, a, b uint8) {
+		c.UnloadPolicy = []v1beta1.UnloadPolicy{v1beta1.UnloadOnReboot, v1beta1.UnloadWait}[int(a)%2]
+		if b%2 == 1 {
+			c.KernelMappings[0].ContainerImage = imageOf(b / 2)
+		}
+	})},
+	{"Mapping", 1, false, loader(func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) {
+		c.KernelMappings[0].Regexp = []string{"^.+$", "^5\\."}[int(a)%2]
+	})},
+	{"Version", 1, false, loader(func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) { c.Version = []string{"", "1", "2"}[int(a)%3] })},
+	{"Loader", 1, false, onModule(func(m *v1beta1.Module, a, b uint8) {
+		m.Spec.ModuleLoader = nil
+		if b%2 == 0 {
+			m.Spec.ModuleLoader = loaderOf(imageOf(a))
+		}
+	})},
+	{"Selector", 1, false, onModule(func(m *v1beta1.Module, a, _ uint8) {
+		m.Spec.Selector = map[string]string{testLabel: []string{"yes", "no"}[int(a)%2]}
+	})},
+	{"Pause", 3, false, onModule(func(m *v1beta1.Module, _, b uint8) {
+		m.Annotations = nil
+		if b%2 == 1 {
+			m.Annotations = map[string]string{v1beta1.PausedAnnotation: "sim"}
+		}
+	})},
+	{"PauseRollout", 1, false, onModule(func(m *v1beta1.Module, _, b uint8) { m.Spec.Rollout.Paused = b%2 == 1 })},
+	{"MaxUnavailable", 1, false, onModule(func(m *v1beta1.Module, a, _ uint8) {
+		m.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(int32(a)%2 + 1))
+	})},
+	{"Delete", 1, false, func(w *World, _, _ uint8) {
+		if m := w.module(); m != nil {
+			must(client.IgnoreNotFound(w.admin.Delete(w.ctx, m)))
+		}
+	}},
+	{"Create", 1, false, func(w *World, _, _ uint8) { w.create() }},
+
+	{"Label", 2, false, onNode(func(m *machine, b uint8) {
+		m.edit(func(n *corev1.Node) { n.Labels[testLabel] = []string{"yes", "no"}[int(b)%2] })
+	})},
+	{"NodeGone", 1, false, onNode(func(m *machine, _ uint8) {
+		m.gone = true
+		must(client.IgnoreNotFound(m.w.admin.Delete(m.w.ctx, &corev1.Node{ObjectMeta: named(m.name)})))
+	})},
+	{"NodeBack", 1, false, onNode(func(m *machine, _ uint8) {
+		if m.gone {
+			must(m.register())
+		}
+	})},
+	{"Cordon", 1, false, onNode(func(m *machine, b uint8) { m.edit(func(n *corev1.Node) { n.Spec.Unschedulable = b%2 == 1 }) })},
+	{"Reboot", 3, false, onNode(func(m *machine, _ uint8) { m.reboot() })},
+	{"Hold", 2, false, onNode(func(m *machine, b uint8) { m.hold(name, b%2 == 1) })},
+	{"HoldStock", 2, false, onNode(func(m *machine, b uint8) { m.hold("stock", b%2 == 1) })},
+	{"Rmmod", 1, false, onNode(func(m *machine, b uint8) {
+		_ = m.kernel.Rmmod([]string{name, "stock"}[int(b)%2])
+		m.w.judge.kernel(m)
+	})},
+	{"Insmod", 1, false, onNode(func(m *machine, b uint8) {
+		_ = m.kernel.Insmod(contentOf(imageOf(b)))
+		m.w.judge.kernel(m)
+	})},
+	{"LoadFails", 2, false, onNode(func(m *machine, b uint8) {
+		m.kernel.Script("finit_module", name, fake.Fault{Errno: []string{"ENOMEM", "ENODEV", "EEXIST"}[int(b)%3], Times: int(b)/3%3 + 1})
+	})},
+	{"UnloadFails", 1, false, onNode(func(m *machine, b uint8) {
+		m.kernel.Script("delete_module", name, fake.Fault{Errno: "EBUSY", Times: int(b)%3 + 1})
+	})},
+
+	{"WriteFails", 3, false, func(w *World, _, b uint8) { w.fault = Fault(b)%(faults-1) + 1 }},
+	{"WatchGap", 1, false, func(w *World, a, _ uint8) {
+		kinds := w.op.Kinds()
+		w.op.Relist(kinds[int(a)%len(kinds)])
+	}},
+	{"RestartOperator", 1, false, func(w *World, _, _ uint8) { must(w.startOperator()) }},
+	{"RestartAgent", 2, false, onNode(func(m *machine, _ uint8) { must(m.start()) })},
+}
+
+var ticks = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second, time.Minute, 6 * time.Minute}
+
+// Verbs are all that can happen.
+func Verbs() (all []history.Verb) {
+	for _, v := range verbs {
+		all = append(all, history.Verb{Name: v.name, Weight: v.weight, Machinery: v.machinery})
+	}
+	return all
+}
+
+// Do makes one event happen, if it can.
+func (w *World) Do(e history.Event) {
+	w.Trace("%s", e)
+	for _, v := range verbs {
+		if v.name == e.Verb {
+			w.act(e.Verb, func() { v.do(w, e.A, e.B) })
+			return
+		}
+	}
+	panic("no verb " + strings.TrimSpace(e.Verb))
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package world is a cluster in one goroutine: the API server in memory, an operator, three nodes
+// with the real agent over fake kernels, and what stands in for kubelets. Nothing happens but what
+// [World.Do] is told, so that a seed gives the same history on every machine.
+package world
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/operator/controller/module"
+	"github.com/drover-project/drover/internal/operator/controller/node"
+	"github.com/drover-project/drover/internal/operator/gate"
+	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/test/sim/memetcd"
+	"github.com/drover-project/drover/test/sim/process"
+)
+
+const (
+	release   = "6.1.0-1-test"
+	namespace = "tenant"
+	name      = "nic"
+	nodes     = 3
+	testLabel = "test"
+)
+
+// epoch is when every history begins.
+var epoch = time.Date(2001, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// World is one cluster and its history.
+type World struct {
+	// Trace is told what happens, a line each.
+	Trace func(format string, args ...any)
+	// Steps counts passes, looks and events that reached a cache.
+	Steps int
+
+	server *Server
+	dir    string
+	ctx    context.Context //nolint:containedctx // of the history
+	cancel context.CancelFunc
+	clock  *clocktesting.FakeClock
+	etcd   *memetcd.Store
+	chance *rand.Rand // of jitter
+	admin  client.Client
+	op     *process.Process
+	nodes  []*machine
+	fault  Fault
+	// actor is who acts: a controller's name, a node's, a person.
+	actor   string
+	audited int64 // the revision up to which writes were judged
+	begin   int64 // the revision at which the history began
+	found   *Violation
+	// collectedAt is the revision at which the garbage collector had nothing to do.
+	collectedAt int64
+	calm        []string // writes since a count of them began; nil: they are not counted
+	judge       judge
+}
+
+// New is a cluster with three nodes and no Module. dir is for the nodes' files; the world removes
+// it at its end.
+func (s *Server) New(dir string) (*World, error) {
+	if err := s.reset(); err != nil {
+		return nil, err
+	}
+	// UIDs and jitter are of one seed; what happens is of the history's.
+	uuid.SetRand(rand.NewChaCha8([32]byte{42}))
+	s.clock.SetTime(epoch)
+	w := &World{server: s, dir: dir, Trace: func(string, ...any) {}, clock: s.clock,
+		chance: rand.New(rand.NewPCG(42, 1)), etcd: s.api.Etcd(), admin: s.admin}
+	w.ctx, w.cancel = context.WithCancel(klog.NewContext(ctrllog.IntoContext(context.Background(), logr.Discard()), logr.Discard()))
+	w.begin = w.etcd.Revision()
+	w.audited = w.begin
+	w.judge = newJudge(w)
+	for i := range nodes {
+		m, err := w.machine(i)
+		if err != nil {
+			return nil, fmt.Errorf("begin a history: %w", err)
+		}
+		w.nodes = append(w.nodes, m)
+	}
+	return w, w.startOperator()
+}
+
+// Close ends the world.
+func (w *World) Close() {
+	w.op.Stop()
+	w.cancel()
+	for _, m := range w.nodes {
+		m.close()
+	}
+	_ = os.RemoveAll(w.dir)
+}
+
+// Now is the world's time.
+func (w *World) Now() time.Time { return w.clock.Now() }
+
+func (w *World) jitter(d time.Duration, factor float64) time.Duration {
+	return d + time.Duration(w.chance.Float64()*factor*float64(d))
+}
+
+// startOperator starts a new process of the operator.
+func (w *World) startOperator() error {
+	if w.op != nil {
+		w.op.Stop()
+	}
+	caches, err := operator.CacheOptions(false, false)
+	if err != nil {
+		return err
+	}
+	w.op, err = process.New(w.ctx, process.Options{API: w.server.api, Transport: faulty{w, w.server.operator}, Scheme: scheme, Mapper: mapper,
+		Cache: caches, Clock: w.clock}, func(p *process.Process) error {
+		closed := &gate.Gate{}
+		m := module.New(p.GetClient(), p.Live(), module.Options{AgentImage: agentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock,
+			Parallelism: 1, Gate: closed})
+		if err := m.SetupWithManager(p); err != nil {
+			return err
+		}
+		return node.New(p.GetClient(), node.Options{Gate: closed, Now: w.clock.Now}).SetupWithManager(p)
+	})
+	return err
+}
+
+// faulty has a write of the operator meet with the world's next fault.
+type faulty struct {
+	w    *World
+	next http.RoundTripper
+}
+
+// Fault is what happens to the next write of the operator.
+type Fault uint8
+
+// The faults of a write.
+const (
+	NoFault  Fault = iota
+	Refused        // nothing is written, and the answer is 500
+	Lost           // it is written, and the answer does not come
+	Conflict       // nothing is written, and the answer is 409
+	TooMany        // nothing is written, and the answer is 429
+	faults
+)
+
+func (f faulty) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet || f.w.fault == NoFault {
+		return f.next.RoundTrip(r)
+	}
+	fault := f.w.fault
+	f.w.fault = NoFault
+	f.w.Trace("      fault %d at %s %s", fault, r.Method, r.URL.Path)
+	switch fault {
+	case Lost:
+		answer, err := f.next.RoundTrip(r)
+		if err == nil {
+			err = answer.Body.Close()
+		}
+		if err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("read tcp: %w", os.ErrDeadlineExceeded)
+	case Conflict:
+		return refusal(r, http.StatusConflict, metav1.StatusReasonConflict), nil
+	case TooMany:
+		return refusal(r, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests), nil
+	}
+	return refusal(r, http.StatusInternalServerError, metav1.StatusReasonInternalError), nil
+}

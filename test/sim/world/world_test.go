@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/drover-project/drover/test/sim/history"
+)
+
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard())
+	ctrllog.SetLogger(logr.Discard())
+	os.Exit(m.Run())
+}
+
+var one *Server
+
+// server starts the API server that all tests share, one after the other.
+func server(t *testing.T) *Server {
+	t.Helper()
+	if one == nil {
+		s, err := NewServer(t.Context(), "../../..")
+		if err != nil {
+			t.Fatal(err)
+		}
+		one = s
+	}
+	return one
+}
+
+// play makes a history happen, and returns the digest of its trace.
+func play(t *testing.T, events []history.Event) (*Violation, string) {
+	t.Helper()
+	w, err := server(t).New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	digest := sha256.New()
+	w.Trace = func(format string, args ...any) {
+		fmt.Fprintf(digest, w.Now().Format("15:04:05.000 ")+format+"\n", args...)
+	}
+	return w.Run(events), fmt.Sprintf("%x", digest.Sum(nil)[:8])
+}
+
+// TestASeedGivesOneHistory plays each history twice.
+func TestASeedGivesOneHistory(t *testing.T) {
+	digests := map[string]bool{}
+	for seed := range uint64(6) {
+		events := history.Generate(seed, 60, Verbs())
+		_, first := play(t, events)
+		_, again := play(t, events)
+		if first != again {
+			t.Errorf("seed %d: two histories", seed)
+		}
+		digests[first] = true
+	}
+	if len(digests) < 6 {
+		t.Errorf("6 seeds give %d histories", len(digests))
+	}
+}
+
+// kept are histories that broke a promise, made shorter. A promise that is known not to be kept is
+// broken by its history; once it is not, its Known goes.
+var kept = []struct {
+	promise string
+	events  []history.Event
+}{
+	// A paused build is corrected on a node that has lost it: the end of the pause orders the
+	// withdrawn one.
+	{"no-outdated-order", []history.Event{{"Calm", 0, 0}, {"UnloadPolicy", 0, 3}, {"Calm", 0, 2}, {"Pause", 0, 1}, {"Calm", 0, 0},
+		{"Reboot", 0, 0}, {"UnloadPolicy", 0, 1}}},
+	// An image under OnReboot, then another policy: all nodes reload at once.
+	{"max-unavailable", []history.Event{{"UnloadPolicy", 0, 0}, {"Calm", 0, 0}, {"UnloadPolicy", 1, 3}}},
+}
+
+func TestKeptHistories(t *testing.T) {
+	for _, test := range kept {
+		t.Run(test.promise, func(t *testing.T) {
+			v, _ := play(t, test.events)
+			switch known := Known(test.promise); {
+			case known && (v == nil || v.Promise != test.promise):
+				t.Errorf("the promise is Known not to be kept, and this history keeps it: %v", v)
+			case !known && v != nil:
+				t.Error(v)
+			}
+		})
+	}
+}
