@@ -91,6 +91,7 @@ type told struct {
 	Events  int           `json:"events"`
 	Steps   int           `json:"steps"`
 	CPU     time.Duration `json:"cpu"`
+	Digest  uint64        `json:"digest"` // of the trace
 	Promise string        `json:"promise,omitempty"`
 	Text    string        `json:"text,omitempty"`
 	// Shrunk is the shortest history that was found to break the promise, Trace what happens in it.
@@ -110,9 +111,13 @@ type summary struct {
 	Violations int            `json:"violations"`
 	Known      map[string]int `json:"known"`
 	FirstSeed  uint64         `json:"firstSeed"`
+	// Digest is of all traces: two runs of the same histories have the same.
+	Digest string `json:"digest"`
 
 	found map[string]told // the first violation of each promise
 	times map[string]int
+
+	digest uint64
 }
 
 // lead starts the workers and sums up what they tell.
@@ -182,6 +187,7 @@ func (s *summary) add(h told) {
 	s.Histories++
 	s.Events += h.Events
 	s.Steps += h.Steps
+	s.digest ^= h.Digest
 	if h.Promise == "" {
 		return
 	}
@@ -209,6 +215,7 @@ func (s *summary) tell(out io.Writer) error {
 			fmt.Fprintf(out, "\t{%q, %s},\n", name, history.Literal(h.Shrunk))
 		}
 	}
+	s.Digest = fmt.Sprintf("%016x", s.digest)
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"os"
 	"syscall"
@@ -64,7 +65,9 @@ func work(ctx context.Context, o *options, out io.Writer) error {
 func one(server *world.Server, dir string, o *options, seed uint64, shrunk map[string]bool) (*told, error) {
 	begin := processor()
 	events := history.Generate(seed, o.length, world.Verbs())
+	digest := fnv.New64a()
 	v, steps, err := play(server, dir, events, func(line string) {
+		_, _ = digest.Write([]byte(line)) // never fails
 		if o.trace {
 			fmt.Println(line)
 		}
@@ -72,7 +75,7 @@ func one(server *world.Server, dir string, o *options, seed uint64, shrunk map[s
 	if err != nil {
 		return nil, fmt.Errorf("seed %d: %w", seed, err)
 	}
-	h := &told{Seed: seed, Events: len(events), Steps: steps, CPU: processor() - begin}
+	h := &told{Seed: seed, Events: len(events), Steps: steps, CPU: processor() - begin, Digest: digest.Sum64()}
 	if v == nil {
 		return h, nil
 	}

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"slices"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,25 +67,47 @@ func (s *Server) Install(ctx context.Context, objects ...*unstructured.Unstructu
 		}
 	}
 	for _, o := range objects {
-		if o.GetKind() != "CustomResourceDefinition" {
-			continue
-		}
-		group, _, _ := unstructured.NestedString(o.Object, "spec", "group")
-		plural, _, _ := unstructured.NestedString(o.Object, "spec", "names", "plural")
-		versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
-		for _, v := range versions {
-			version, _ := v.(map[string]any)["name"].(string)
-			resource := schema.GroupVersionResource{Group: group, Version: version, Resource: plural}
-			if err := within(ctx, "custom resource "+resource.String(), func() (bool, error) {
-				_, err := client.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
-				if apierrors.IsNotFound(err) {
-					return false, nil
-				}
-				return err == nil, err
-			}); err != nil {
+		if o.GetKind() == "CustomResourceDefinition" {
+			if err := served(ctx, client, o); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// served waits until a definition's custom resources are served, and until the server's controllers
+// have written all that they write about it.
+func served(ctx context.Context, client dynamic.Interface, o *unstructured.Unstructured) error {
+	group, _, _ := unstructured.NestedString(o.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(o.Object, "spec", "names", "plural")
+	versions, _, _ := unstructured.NestedSlice(o.Object, "spec", "versions")
+	for _, v := range versions {
+		version, _ := v.(map[string]any)["name"].(string)
+		resource := schema.GroupVersionResource{Group: group, Version: version, Resource: plural}
+		if err := within(ctx, "custom resource "+resource.String(), func() (bool, error) {
+			_, err := client.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
+			if apierrors.IsNotFound(err) {
+				return false, nil
+			}
+			return err == nil, err
+		}); err != nil {
+			return err
+		}
+	}
+	if !apihelpers.IsProtectedCommunityGroup(group) {
+		return nil
+	}
+	definitions, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
+	return within(ctx, "approval of "+o.GetName(), func() (bool, error) {
+		now, err := client.Resource(definitions).Get(ctx, o.GetName(), metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		conditions, _, err := unstructured.NestedSlice(now.Object, "status", "conditions")
+		return slices.ContainsFunc(conditions, func(c any) bool {
+			condition, _ := c.(map[string]any)
+			return condition["type"] == string(apiextensionsv1.KubernetesAPIApprovalPolicyConformant)
+		}), err
+	})
 }

@@ -6,12 +6,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/user"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -97,6 +100,9 @@ func NewServer(ctx context.Context, root string) (*Server, error) {
 	if s.admin, err = client.New(s.api.Config(memapi.Admin()), client.Options{Scheme: scheme, Mapper: mapper}); err != nil {
 		return nil, err
 	}
+	if err := s.awaitPolicies(ctx); err != nil {
+		return nil, err
+	}
 	// One for all histories: admission learns of new ones late.
 	if err := s.admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		return nil, err
@@ -106,6 +112,23 @@ func NewServer(ctx context.Context, root string) (*Server, error) {
 		s.kept[all[i].Key] = true
 	}
 	return s, nil
+}
+
+// awaitPolicies returns when the admission policies are enforced, and their parameters known: from
+// then on they answer the same in each process.
+func (s *Server) awaitPolicies(ctx context.Context) error {
+	carrier := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "probe", Labels: map[string]string{v1beta1.CarrierLabel: ""}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "probe", Image: "probe"}}}}
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		last = s.admin.Create(ctx, carrier.DeepCopy(), client.DryRunAll)
+		return last != nil && strings.Contains(last.Error(), "a carrier runs "), nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until the admission policies are enforced: %w", errors.Join(err, last))
+	}
+	return nil
 }
 
 // manifests reads all objects of the YAML files that match a pattern.
