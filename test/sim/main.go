@@ -48,7 +48,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "the first history's seed; each next history has the next")
 	flag.IntVar(&o.histories, "histories", 200, "how many histories, at most")
 	flag.IntVar(&o.length, "events", 60, "events of each history")
-	flag.Float64Var(&o.minutes, "minutes", 0, "begin no history after so many minutes; 0 is no bound")
+	flag.Float64Var(&o.minutes, "minutes", 0, "begin no history after so many minutes; 0: no limit")
 	flag.StringVar(&o.only, "only", "", "judge by this promise alone")
 	flag.BoolVar(&o.trace, "trace", false, "print what happens in each history (with one worker)")
 	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "processes at work")
@@ -70,7 +70,7 @@ func run(ctx context.Context, o *options) error {
 		known[p.Name] = true
 	}
 	if o.only != "" && !known[o.only] {
-		return fmt.Errorf("--only=%s is no promise: %s", o.only, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		return fmt.Errorf("--only=%s: no promise has this name; the promises are %s", o.only, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	if o.trace {
 		o.workers, o.worker = 1, 0

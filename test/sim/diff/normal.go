@@ -30,7 +30,7 @@ var Replaced = []struct{ What, Reason string }{
 	{"continue tokens", "they hold a version: compared by presence, and by the page that they lead to"},
 	{"names that the server makes from generateName", "they are random: compared by the prefix"},
 	{"order of causes, and of what a message lists", "the real server ranges over maps: sorted"},
-	{"bookmarks that are no end of the initial events", "the real server sends them by time"},
+	{"bookmarks other than the end of the initial events", "the real server sends them by time"},
 	{"headers other than Content-Type, Retry-After and Warning", "no client of ours reads them"},
 }
 

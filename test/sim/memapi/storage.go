@@ -25,8 +25,8 @@ import (
 // prefix is where a kube-apiserver keeps its keys in etcd (--etcd-prefix).
 const prefix = "/registry"
 
-// etcdOptions are a kube-apiserver's, but objects are kept as JSON: so they can be read by anybody
-// who has the key.
+// etcdOptions are a kube-apiserver's, but objects are kept as JSON, so that a reader of the store
+// needs no codec.
 func etcdOptions() *options.EtcdOptions {
 	o := options.NewEtcdOptions(storagebackend.NewDefaultConfig(prefix, nil))
 	o.DefaultStorageMediaType = runtime.ContentTypeJSON

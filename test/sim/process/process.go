@@ -122,7 +122,7 @@ func (p *Process) Deliver(name string) (any bool) {
 	return any
 }
 
-// Revision is up to where the cache of a kind is; 0: there is no such cache.
+// Revision is up to where the cache of a kind is; 0: the process has none.
 func (p *Process) Revision(name string) (at int64) {
 	for k, v := range p.views {
 		if k.gvk.Kind == name && !k.partial {

@@ -114,7 +114,7 @@ func (w *World) pass(i int) bool {
 	return ok
 }
 
-// act has somebody do something, and looks at what was written.
+// act runs what an actor does, and judges what it wrote.
 func (w *World) act(who string, do func()) {
 	w.judge.writes()
 	w.actor = who
