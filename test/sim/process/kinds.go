@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process runs the operator's controllers without goroutines: its caller decides which event
-// reaches which cache, and which controller takes which request.
+// Package process runs the operator's controllers without goroutines: its caller decides which
+// event reaches which cache, and which controller takes which request.
 //
 // The controllers, their watches, predicates and queues' rate limits are the product's own. What
 // stands in for controller-runtime is its manager, its caches (a view of each kind, which is as old
