@@ -87,7 +87,7 @@ func devices(environment []string, prefix string) []string {
 func rounds(ctx context.Context, out io.Writer, paths []string, message string, interval time.Duration) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	for {
+	for ctx.Err() == nil { // a tick that came with the end is not another round
 		for _, path := range paths {
 			if err := use(out, path, message); err != nil {
 				return err
@@ -95,10 +95,10 @@ func rounds(ctx context.Context, out io.Writer, paths []string, message string, 
 		}
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-ticker.C:
 		}
 	}
+	return nil
 }
 
 // use prints what a device holds, quoted, and then leaves a message in it.
