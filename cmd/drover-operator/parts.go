@@ -10,25 +10,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/drover-project/drover/api/drover/v1alpha1"
-	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/build/sources"
 	"github.com/drover-project/drover/internal/hub"
 	"github.com/drover-project/drover/internal/hub/direct"
 	"github.com/drover-project/drover/internal/hub/ocm"
 	"github.com/drover-project/drover/internal/operator"
-	"github.com/drover-project/drover/internal/operator/controller/agentpod"
-	"github.com/drover-project/drover/internal/operator/controller/claims"
-	"github.com/drover-project/drover/internal/operator/controller/condition"
+	"github.com/drover-project/drover/internal/operator/controller"
 	"github.com/drover-project/drover/internal/operator/controller/guard"
 	hubcontroller "github.com/drover-project/drover/internal/operator/controller/hub"
-	"github.com/drover-project/drover/internal/operator/controller/module"
 	"github.com/drover-project/drover/internal/operator/controller/moduleimage"
-	"github.com/drover-project/drover/internal/operator/controller/node"
-	"github.com/drover-project/drover/internal/operator/controller/ooto"
-	"github.com/drover-project/drover/internal/operator/controller/plugin"
-	"github.com/drover-project/drover/internal/operator/controller/preflight"
-	"github.com/drover-project/drover/internal/operator/controller/startup"
 	"github.com/drover-project/drover/internal/operator/devicetaint"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/metrics"
@@ -51,7 +41,7 @@ func start(ctx context.Context, mgr ctrl.Manager, options *operator.Options) err
 	if kind != nil && options.Orders.DRA {
 		options.Orders.Taints = devicetaint.New(live, *kind)
 	}
-	guards := guard.New(live, closed, nil)
+	guards := guard.New(live, closed, options.Time())
 	if _, err := guards.Check(ctx); err != nil {
 		return fmt.Errorf("before the start: %w", err)
 	}
@@ -62,44 +52,7 @@ func start(ctx context.Context, mgr ctrl.Manager, options *operator.Options) err
 	}
 	numbers := metrics.NewBoard()
 	ctrlmetrics.Registry.MustRegister(numbers)
-	return operator.Run(ctx, mgr, options, controllers(mgr, options, guards, closed, numbers))
-}
-
-// controllers are all that there are, by the names by which --controllers switches them.
-func controllers(mgr ctrl.Manager, options *operator.Options, guards *guard.Controller, closed *gate.Gate,
-	numbers *metrics.Board) map[string]operator.Controller {
-	role := ""
-	if options.Orders.CarrierUser == nil { // the cluster chooses users: OpenShift
-		role = plugin.WorkloadRole
-	}
-	c, live := mgr.GetClient(), mgr.GetAPIReader()
-	recorder := kube.NewRecorder(mgr.GetEventRecorder(operator.Name))
-	all := map[string]operator.Controller{
-		"module":   module.New(c, live, options.Module(recorder, closed, numbers)),
-		"node":     node.New(c, node.Options{Makes: options.Makes(), Recorder: recorder, Metrics: numbers, Gate: closed}),
-		"plugin":   plugin.New(c, live, plugin.Options{AgentImage: options.Orders.AgentImage, DRA: options.Orders.DRA, Role: role, Gate: closed}),
-		"guard":    guards,
-		"startup":  startup.New(c, options.StartupTaints, closed),
-		"agentpod": agentpod.New(c, live, options.Namespace, closed, nil),
-		"ooto":     ooto.New(c, live, ooto.Options{Gate: closed, Recorder: recorder}),
-	}
-	if options.NodeCondition {
-		all["condition"] = condition.New(c, closed, nil)
-	}
-	if options.Mode == operator.ModeSpoke {
-		all["claims"] = claims.New(c, live, options.Namespace)
-		return all
-	}
-	all["preflight"] = operator.Optional(preflight.New(c, live, preflight.Options{
-		BuildahImage: options.Build.BuildahImage, Makes: options.Makes(), Examines: options.Examines(), Gate: closed, Recorder: recorder,
-		Count: numbers.SetPreflights,
-	}), &v1beta2.PreflightValidationList{})
-	if images := moduleimage.New(c, live, options.Images(closed)); options.Makes() {
-		all["image"] = images
-	} else if options.Examines() {
-		all["image"] = operator.Optional(moduleimage.ImagesAlone{Controller: images}, &v1alpha1.ModuleImageList{})
-	}
-	return all
+	return operator.Run(ctx, mgr, options, controller.All(mgr, options, controller.Shared{Guard: guards, Gate: closed, Metrics: numbers}))
 }
 
 // startHub makes the controllers of a hub and runs them. A cluster that both transports reach is

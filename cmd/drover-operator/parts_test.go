@@ -12,14 +12,22 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/operator/controller"
 	"github.com/drover-project/drover/internal/operator/controller/guard"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
+
+func all(mgr ctrl.Manager, options *operator.Options) map[string]operator.Controller {
+	closed := &gate.Gate{}
+	return controller.All(mgr, options,
+		controller.Shared{Guard: guard.New(mgr.GetClient(), closed, nil), Gate: closed, Metrics: metrics.NewBoard()})
+}
 
 // TestEachModeRunsItsControllers: what makes images is not even made on a spoke, so that nothing
 // there watches for it.
@@ -42,8 +50,7 @@ func TestEachModeRunsItsControllers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			closed := &gate.Gate{}
-			all := controllers(mgr, options, guard.New(mgr.GetClient(), closed, nil), closed, metrics.NewBoard())
+			all := all(mgr, options)
 			if diff := cmp.Diff(want, slices.Sorted(maps.Keys(all))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -64,8 +71,7 @@ func TestTheConditionIsAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed := &gate.Gate{}
-	if all := controllers(mgr, options, guard.New(mgr.GetClient(), closed, nil), closed, metrics.NewBoard()); all["condition"] == nil {
+	if all := all(mgr, options); all["condition"] == nil {
 		t.Errorf("controllers %v", slices.Sorted(maps.Keys(all)))
 	}
 }

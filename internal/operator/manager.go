@@ -6,8 +6,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -135,16 +137,24 @@ func CarrierUser(mapper meta.RESTMapper) (*int64, error) {
 	return nil, nil
 }
 
-// Run starts the controllers that the options enable and returns when ctx ends or the manager
-// fails.
-func Run(ctx context.Context, mgr ctrl.Manager, o *Options, controllers map[string]Controller) error {
-	for name, controller := range controllers {
+// SetUp registers the controllers that the options enable, in the order of their names.
+func (o *Options) SetUp(mgr ctrl.Manager, controllers map[string]Controller) error {
+	for _, name := range slices.Sorted(maps.Keys(controllers)) {
 		if !o.enabled(name) {
 			continue
 		}
-		if err := controller.SetupWithManager(mgr); err != nil {
+		if err := controllers[name].SetupWithManager(mgr); err != nil {
 			return fmt.Errorf("set up controller %s: %w", name, err)
 		}
+	}
+	return nil
+}
+
+// Run starts the controllers that the options enable and returns when ctx ends or the manager
+// fails.
+func Run(ctx context.Context, mgr ctrl.Manager, o *Options, controllers map[string]Controller) error {
+	if err := o.SetUp(mgr, controllers); err != nil {
+		return err
 	}
 	fill := func(ctx context.Context) error { return filled(ctx, os.Getenv, mgr.GetCache(), o.grows()...) }
 	if err := mgr.Add(manager.RunnableFunc(fill)); err != nil {

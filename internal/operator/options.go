@@ -18,6 +18,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -102,6 +103,8 @@ type Options struct {
 	Traces *otlp.Provider
 	// Log is the process's logger.
 	Log logr.Logger
+	// Clock is the controllers' time; no flag, and the time of day unless set.
+	Clock clock.PassiveClock
 }
 
 // ParseFlags reads the command line, without the program's name. It returns flag.ErrHelp when help
@@ -250,11 +253,20 @@ func (o *Options) validate() error {
 // Module are the options of the controller that gives orders to nodes.
 func (o *Options) Module(recorder kube.Recorder, g *gate.Gate, numbers *metrics.Board) module.Options {
 	m := o.Orders
+	m.Clock = o.Time()
 	m.Recorder, m.Gate, m.Metrics, m.Images = recorder, g, numbers, o.Makes()
 	if name, err := os.Hostname(); err == nil { // else drains know no pod to spare
 		m.Self = types.NamespacedName{Namespace: o.Namespace, Name: name}
 	}
 	return m
+}
+
+// Time is the clock of the controllers.
+func (o *Options) Time() clock.PassiveClock {
+	if o.Clock == nil {
+		return clock.RealClock{}
+	}
+	return o.Clock
 }
 
 // Makes reports whether images are built and signed in the cluster.
@@ -274,7 +286,7 @@ func (o *Options) Images(g *gate.Gate) moduleimage.Options {
 	}
 	p := o.Build
 	p.User, p.Delivery, p.Hub = o.Orders.CarrierUser, o.Orders.DeliveryMode, o.Mode == ModeHub
-	return moduleimage.Options{Gate: g, Mine: mine, Pipeline: p}
+	return moduleimage.Options{Gate: g, Mine: mine, Pipeline: p, Clock: o.Time()}
 }
 
 // optional are the controllers that run only where they are named: the cluster need not have what
