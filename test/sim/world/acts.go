@@ -102,16 +102,42 @@ func (w *World) deliver(a uint8) {
 func (w *World) pass(i int) bool {
 	w.judge.writes()
 	w.actor = w.op.Controllers()[i]
+	w.judge.begins()
 	r, ok, err := w.op.Pass(i)
 	if ok {
 		w.Steps++
-		w.judge.passed(err)
 		w.judge.writes()
+		w.judge.passed(err)
 	}
+	w.judge.ends()
 	if err != nil {
 		w.Trace("      %s %s: %v", w.op.Controllers()[i], r, err)
 	}
 	return ok
+}
+
+// meanwhile is an event that comes before a request of a pass, after so many others.
+type meanwhile struct {
+	after int
+	event history.Event
+}
+
+// interrupt lets others act before a request of the operator, if it is time: a pass is not alone.
+func (w *World) interrupt() {
+	m := w.meanwhile
+	if m == nil {
+		return
+	}
+	if m.after > 0 {
+		m.after--
+		return
+	}
+	w.meanwhile = nil
+	w.judge.interrupted()
+	who := w.actor
+	w.Trace("    meanwhile:")
+	w.Do(m.event)
+	w.actor = who
 }
 
 // act runs what an actor does, and judges what it wrote.
@@ -209,7 +235,7 @@ func (w *World) Run(events []history.Event) *Violation {
 // settle ends all faults, and looks at what becomes of it.
 func (w *World) settle() {
 	w.Trace("--- all faults end")
-	w.fault = NoFault
+	w.fault, w.meanwhile = NoFault, nil
 	for _, m := range w.nodes {
 		m.kernel.Mend()
 		clear(w.judge.kernelOf(m.name).left)

@@ -62,6 +62,8 @@ type judge struct {
 	wanted map[string]time.Time
 	// passes are those of all controllers.
 	passes int
+	pass   bool // one is under way
+	alone  bool // nothing else has happened during it
 }
 
 func newJudge(w *World) judge {
@@ -129,9 +131,31 @@ func (j *judge) writes() {
 		}
 		j.wrote(r)
 	}
+	if !j.pass {
+		j.knows()
+	}
+}
+
+// knows notes up to where the operator's caches are.
+func (j *judge) knows() {
 	for kind, name := range cached {
 		j.known[kind] = j.w.op.Revision(name)
 	}
+}
+
+// begins notes that a pass begins: what its caches learn before its end, it may have missed.
+func (j *judge) begins() { j.pass, j.alone = true, true }
+
+// interrupted notes that others act during the pass.
+func (j *judge) interrupted() {
+	j.writes()
+	j.alone = false
+}
+
+// ends notes that a pass has ended.
+func (j *judge) ends() {
+	j.pass = false
+	j.knows()
 }
 
 func (j *judge) wrote(r *write) {
@@ -219,7 +243,7 @@ func (j *judge) modules() []*v1beta1.Module {
 func (j *judge) passed(err error) {
 	j.passes++
 	modules := j.modules()
-	if j.w.actor != "module" || err != nil || len(modules) == 0 || paused(modules[0]) {
+	if j.w.actor != "module" || err != nil || !j.alone || len(modules) == 0 || paused(modules[0]) {
 		return
 	}
 	for _, m := range j.w.nodes {

@@ -139,9 +139,16 @@ var verbs = []verb{
 		kinds := w.op.Kinds()
 		w.op.Relist(kinds[int(a)%len(kinds)])
 	}},
+	{"Meanwhile", 4, false, func(w *World, a, b uint8) {
+		w.meanwhile = &meanwhile{int(a) % 8, history.Event{Verb: between[int(b)%len(between)], A: a / 8, B: b / uint8(len(between))}}
+	}},
 	{"RestartOperator", 1, false, func(w *World, _, _ uint8) { must(w.startOperator()) }},
 	{"RestartAgent", 2, false, onNode(func(m *machine, _ uint8) { must(m.start()) })},
 }
+
+// between are the events that can happen between two requests of a pass.
+var between = []string{"Deliver", "Show", "Look", "Kubelet", "Collect", "Image", "Pause", "Label", "Delete", "Reboot",
+	"NodeGone", "UnloadPolicy"}
 
 var ticks = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second, time.Minute, 6 * time.Minute}
 

@@ -18,14 +18,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/drover-project/drover/internal/operator"
-	"github.com/drover-project/drover/internal/operator/controller/module"
-	"github.com/drover-project/drover/internal/operator/controller/node"
+	"github.com/drover-project/drover/internal/operator/controller"
 	"github.com/drover-project/drover/internal/operator/gate"
-	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/test/sim/memetcd"
 	"github.com/drover-project/drover/test/sim/process"
 )
@@ -59,6 +59,8 @@ type World struct {
 	op     *process.Process
 	nodes  []*machine
 	fault  Fault
+	// meanwhile is what happens between two requests of the operator's next pass; nil: nothing.
+	meanwhile *meanwhile
 	// actor is who acts: a controller's name, a node's, a person.
 	actor   string
 	audited int64 // the revision up to which writes were judged
@@ -112,6 +114,10 @@ func (w *World) jitter(d time.Duration, factor float64) time.Duration {
 	return d + time.Duration(w.chance.Float64()*factor*float64(d))
 }
 
+// flags are the operator's. Of KMM, and of others' definitions, for which the guard looks each
+// minute, there are none here.
+var flags = []string{"--agent-image=" + agentImage, "--parallelism=1", "--node-condition", "--controllers=*,-guard"}
+
 // startOperator starts a new process of the operator.
 func (w *World) startOperator() error {
 	if w.op != nil {
@@ -121,15 +127,15 @@ func (w *World) startOperator() error {
 	if err != nil {
 		return err
 	}
+	options, err := operator.ParseFlags(flags)
+	if err != nil {
+		return err
+	}
+	options.Clock = w.clock
+	options.Orders.CarrierUser = ptr.To[int64](65532)
 	w.op, err = process.New(w.ctx, process.Options{API: w.server.api, Transport: faulty{w, w.server.operator}, Scheme: scheme, Mapper: mapper,
 		Cache: caches, Clock: w.clock}, func(p *process.Process) error {
-		closed := &gate.Gate{}
-		m := module.New(p.GetClient(), p.Live(), module.Options{AgentImage: agentImage, DeliveryMode: delivery.ModeAuto, Clock: w.clock,
-			Parallelism: 1, Gate: closed})
-		if err := m.SetupWithManager(p); err != nil {
-			return err
-		}
-		return node.New(p.GetClient(), node.Options{Gate: closed, Now: w.clock.Now}).SetupWithManager(p)
+		return options.SetUp(p, controller.All(p, options, controller.Shared{Gate: &gate.Gate{}, Metrics: metrics.NewBoard()}))
 	})
 	return err
 }
@@ -154,6 +160,7 @@ const (
 )
 
 func (f faulty) RoundTrip(r *http.Request) (*http.Response, error) {
+	f.w.interrupt()
 	if r.Method == http.MethodGet || f.w.fault == NoFault {
 		return f.next.RoundTrip(r)
 	}
