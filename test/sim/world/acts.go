@@ -19,22 +19,23 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/test/sim/history"
+	"github.com/drover-project/drover/test/sim/images"
 )
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 
-// module is the Module as the API server has it; nil: there is none.
-func (w *World) module() *v1beta1.Module {
+// module is a Module as the API server has it; nil: there is none.
+func (w *World) module(s subject) *v1beta1.Module {
 	m := &v1beta1.Module{}
-	if !w.get(m, client.ObjectKey{Namespace: namespace, Name: name}) {
+	if !w.get(m, client.ObjectKey{Namespace: namespace, Name: s.name}) {
 		return nil
 	}
 	return m
 }
 
 // edit is what the Module's author does. A Module that is being deleted is left alone.
-func (w *World) edit(change func(*v1beta1.Module)) {
-	m := w.module()
+func (w *World) edit(s subject, change func(*v1beta1.Module)) {
+	m := w.module(s)
 	if m == nil || m.DeletionTimestamp != nil {
 		return
 	}
@@ -47,20 +48,27 @@ func (w *World) edit(change func(*v1beta1.Module)) {
 	}
 }
 
-func loaderOf(image string) *v1beta1.ModuleLoaderSpec {
-	return &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{Modprobe: v1beta1.ModprobeSpec{ModuleName: name},
-		KernelMappings: []v1beta1.KernelMapping{{Regexp: "^.+$", ContainerImage: image}}}}
+func (s subject) loader(a uint8) *v1beta1.ModuleLoaderSpec {
+	return &v1beta1.ModuleLoaderSpec{Container: v1beta1.ModuleLoaderContainerSpec{Modprobe: v1beta1.ModprobeSpec{ModuleName: s.name},
+		KernelMappings: []v1beta1.KernelMapping{{Regexp: "^.+$", ContainerImage: s.image(a)}}}}
 }
 
-// create makes the Module if there is none.
-func (w *World) create() {
-	if w.module() != nil {
+// create makes a Module with an image of a number, if there is none.
+func (w *World) create(s subject, a uint8) {
+	if w.module(s) != nil {
 		return
 	}
-	m := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1beta1.ModuleSpec{
-		Selector: map[string]string{testLabel: "yes"}, ModuleLoader: loaderOf(imageOf(0)),
+	m := &v1beta1.Module{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s.name}, Spec: v1beta1.ModuleSpec{
+		Selector: map[string]string{testLabel: "yes"}, ModuleLoader: s.loader(a),
 		Rollout: &v1beta1.RolloutSpec{MaxUnavailable: ptr.To(intstr.FromInt32(1))}}}
 	must(w.admin.Create(w.ctx, m, client.FieldOwner("author")))
+}
+
+// delete begins a Module's deletion.
+func (w *World) delete(s subject) {
+	if m := w.module(s); m != nil {
+		must(client.IgnoreNotFound(w.admin.Delete(w.ctx, m)))
+	}
 }
 
 // edit changes the Node, if there is one.
@@ -106,6 +114,7 @@ func (w *World) pass(i int) bool {
 	r, ok, err := w.op.Pass(i)
 	if ok {
 		w.Steps++
+		w.judge.request = r.String()
 		w.judge.writes()
 		w.judge.passed(err)
 	}
@@ -221,7 +230,7 @@ func (w *World) rest(span time.Duration) {
 // Run makes a history happen, has it come to rest, and returns the first promise that was broken;
 // nil: none.
 func (w *World) Run(events []history.Event) *Violation {
-	w.act("begin", w.create)
+	w.act("begin", func() { w.create(nic, 0) })
 	for _, e := range events {
 		w.Do(e)
 		if w.found != nil {
@@ -239,7 +248,7 @@ func (w *World) settle() {
 	for _, m := range w.nodes {
 		m.kernel.Mend()
 		clear(w.judge.kernelOf(m.name).left)
-		for _, module := range []string{name, "stock"} {
+		for _, module := range slices.Concat(images.Names, images.Own) {
 			m.hold(module, false)
 		}
 	}
@@ -249,7 +258,8 @@ func (w *World) settle() {
 	w.rest(time.Hour)
 	for range 2 { // what waits for a boot gets it
 		for _, m := range w.nodes {
-			if o := orderOf(last[*v1beta1.NodeModulesConfig](&w.judge, kindOrders, m.name)); o != nil && o.UnloadPolicy == v1beta1.UnloadOnReboot {
+			n := last[*v1beta1.NodeModulesConfig](&w.judge, kindOrders, m.name)
+			if n != nil && slices.ContainsFunc(n.Spec.Modules, waitsForBoot) {
 				w.act("end", m.reboot)
 				w.rest(20 * time.Minute)
 			}
@@ -259,41 +269,56 @@ func (w *World) settle() {
 	if w.found != nil {
 		return
 	}
-	s := w.still()
+	var all []*stillness
+	for _, t := range w.judge.all() {
+		all = append(all, t.still())
+	}
 	w.calm = []string{}
 	passes := w.judge.passes
 	for range 10 {
 		w.round()
 	}
-	s.written, s.passes = w.calm, w.judge.passes-passes
-	w.judge.judged(func(p *Promise) string {
-		if p.rest == nil {
-			return ""
-		}
-		return p.rest(s)
-	})
+	for _, s := range all {
+		s.written, s.passes = w.calm, w.judge.passes-passes
+		s.judge.judged(func(p *Promise) string {
+			if p.rest == nil {
+				return ""
+			}
+			return p.rest(s)
+		})
+	}
 }
+
+func waitsForBoot(o v1beta1.NodeModuleSpec) bool { return o.UnloadPolicy == v1beta1.UnloadOnReboot }
 
 // unpause ends all pauses, also of a Module that is being deleted.
 func (w *World) unpause() {
-	w.annotate(func(m *v1beta1.Module) { delete(m.Annotations, v1beta1.PausedAnnotation) })
-	w.edit(func(m *v1beta1.Module) { m.Spec.Rollout.Paused = false })
+	for _, s := range subjects {
+		w.annotate(s, func(m *v1beta1.Module) { delete(m.Annotations, v1beta1.PausedAnnotation) })
+		w.edit(s, func(m *v1beta1.Module) { m.Spec.Rollout.Paused = false })
+	}
 }
 
-// confirm lets many nodes lose the Module at once, where it waits for that.
+// confirm lets many nodes lose a Module at once, where it waits for that.
 func (w *World) confirm() {
-	if m := w.module(); m != nil && slices.ContainsFunc(m.Status.Conditions, func(c metav1.Condition) bool {
+	for _, s := range subjects {
+		w.confirmOf(s)
+	}
+}
+
+func (w *World) confirmOf(s subject) {
+	if m := w.module(s); m != nil && slices.ContainsFunc(m.Status.Conditions, func(c metav1.Condition) bool {
 		return c.Reason == v1beta1.ReasonMassDeselection || strings.Contains(c.Message, v1beta1.ReasonMassDeselection)
 	}) {
-		w.annotate(func(m *v1beta1.Module) {
+		w.annotate(s, func(m *v1beta1.Module) {
 			m.Annotations = map[string]string{v1beta1.ConfirmDeselectionAnnotation: w.Now().UTC().Format(time.RFC3339)}
 		})
 	}
 }
 
 // annotate changes a Module's annotations, also if it is being deleted.
-func (w *World) annotate(change func(*v1beta1.Module)) {
-	if m := w.module(); m != nil {
+func (w *World) annotate(s subject, change func(*v1beta1.Module)) {
+	if m := w.module(s); m != nil {
 		change(m)
 		m.ManagedFields = nil
 		must(w.admin.Update(w.ctx, m, client.FieldOwner("author")))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/test/sim/images"
 	"github.com/drover-project/drover/test/sim/memetcd"
 )
 
@@ -32,6 +33,9 @@ const (
 	kindNode   = "minions"
 	kindPod    = "pods"
 )
+
+// orderFinalizer keeps the object of an order to unload.
+const orderFinalizer = "drover.dev/orders"
 
 // cached are the names of these kinds in the operator's caches.
 var cached = map[string]string{kindModule: "Module", kindOrders: "NodeModulesConfig", kindNode: "Node"}
@@ -58,17 +62,36 @@ type judge struct {
 	known map[string]int64
 	// kernels are what the kernels' calls add up to, by node.
 	kernels map[string]*kernelState
+	// passes are those of all controllers, request what the last one was about; empty: it is not known
+	// yet.
+	passes  int
+	request string
+	pass    bool // one is under way
+	alone   bool // nothing else has happened during it
+	trials  []*trial
+}
+
+// trial is what a judge holds of one Module. Promises are made for each.
+type trial struct {
+	*judge
+	subject
+
 	// wanted is when a pass last saw that a node is selected.
 	wanted map[string]time.Time
-	// passes are those of all controllers.
-	passes int
-	pass   bool // one is under way
-	alone  bool // nothing else has happened during it
 }
 
 func newJudge(w *World) judge {
-	return judge{w: w, past: map[string][]version{}, known: map[string]int64{}, kernels: map[string]*kernelState{},
-		wanted: map[string]time.Time{}}
+	return judge{w: w, past: map[string][]version{}, known: map[string]int64{}, kernels: map[string]*kernelState{}}
+}
+
+// all are the trials of the Modules that histories have.
+func (j *judge) all() []*trial {
+	if j.trials == nil {
+		for _, s := range subjects {
+			j.trials = append(j.trials, &trial{judge: j, subject: s, wanted: map[string]time.Time{}})
+		}
+	}
+	return j.trials
 }
 
 // fail notes the first broken promise.
@@ -80,10 +103,10 @@ func (w *World) fail(promise, format string, args ...any) {
 }
 
 // judged asks all promises that are about one kind of event.
-func (j *judge) judged(ask func(*Promise) string) {
+func (j *trial) judged(ask func(*Promise) string) {
 	for i := range Promises {
 		if text := ask(&Promises[i]); text != "" {
-			j.w.fail(Promises[i].Name, "%s", text)
+			j.w.fail(Promises[i].Name, "%s: %s", j.name, text)
 		}
 	}
 }
@@ -93,7 +116,7 @@ func (j *judge) kernel(m *machine) {
 	calls := m.kernel.Calls()
 	for i := m.calls; i < len(calls); i++ {
 		c := &calls[i]
-		j.w.Trace("      %s: %s %s %s %v %s", m.name, c.Call, c.Module, short(imageOfBuild(c.BuildID)), c.Params, c.Result)
+		j.w.Trace("      %s: %s %s %s %v %s", m.name, c.Call, c.Module, images.Short(images.OfBuild(c.BuildID)), c.Params, c.Result)
 		j.called(m, c)
 	}
 	m.calls = len(calls)
@@ -101,16 +124,20 @@ func (j *judge) kernel(m *machine) {
 
 // called looks at one call. Promises see the kernel as it was before.
 func (j *judge) called(m *machine, c *fake.Call) {
-	k := j.kernelOf(m.name)
-	if c.For != "" {
-		j.judged(func(p *Promise) string {
+	k, order := j.kernelOf(m.name), (*v1beta1.NodeModuleSpec)(nil)
+	for _, t := range j.all() {
+		if c.For != t.key() {
+			continue
+		}
+		order = t.orderOf(m.shown)
+		t.judged(func(p *Promise) string {
 			if p.call == nil {
 				return ""
 			}
-			return p.call(&call{j, m, k, orderOf(m.shown), c, imageOfBuild(c.BuildID)})
+			return p.call(&call{t, m, k, order, c, images.OfBuild(c.BuildID)})
 		})
 	}
-	k.add(c, orderOf(m.shown))
+	k.add(c, order)
 }
 
 // writes looks at what was written since it looked last.
@@ -144,7 +171,7 @@ func (j *judge) knows() {
 }
 
 // begins notes that a pass begins: what its caches learn before its end, it may have missed.
-func (j *judge) begins() { j.pass, j.alone = true, true }
+func (j *judge) begins() { j.pass, j.alone, j.request = true, true, "" }
 
 // interrupted notes that others act during the pass.
 func (j *judge) interrupted() {
@@ -159,19 +186,24 @@ func (j *judge) ends() {
 }
 
 func (j *judge) wrote(r *write) {
-	if now, before, ok := both[*v1beta1.NodeModulesConfig](r); ok && say(orderOf(now)) != say(orderOf(before)) {
-		live := ""
-		if m := j.w.machineOf(r.key); m != nil {
-			live = short(m.live())
+	for _, t := range j.all() {
+		if now, before, ok := both[*v1beta1.NodeModulesConfig](r); ok && say(t.orderOf(now)) != say(t.orderOf(before)) {
+			live := ""
+			if m := j.w.machineOf(r.key); m != nil {
+				live = images.Short(t.live(m))
+			}
+			j.w.Trace("        %s: order %s; live %s", t.name, say(t.orderOf(now)), live)
 		}
-		j.w.Trace("        order %s; live %s", say(orderOf(now)), live)
+		t.judged(func(p *Promise) string { return t.asked(p, r) })
 	}
-	j.judged(func(p *Promise) string {
-		if p.write == nil || p.of != r.kind {
-			return ""
-		}
-		return p.write(j, r)
-	})
+}
+
+// asked asks a promise about a write that concerns the Module.
+func (j *trial) asked(p *Promise, r *write) string {
+	if p.write == nil || p.of != r.kind || !j.concerns(r) {
+		return ""
+	}
+	return p.write(j, r)
 }
 
 // decode reads a change, and adds it to the past.
@@ -234,31 +266,32 @@ func last[T client.Object](j *judge, kind, key string) (object T) {
 	return object
 }
 
-// modules are the Modules of which the operator may know. A nil one: there was none.
-func (j *judge) modules() []*v1beta1.Module {
-	return seen[*v1beta1.Module](j, kindModule, namespace+"/"+name)
+// modules are the Module's versions of which the operator may know. A nil one: there was none.
+func (j *trial) modules() []*v1beta1.Module {
+	return seen[*v1beta1.Module](j.judge, kindModule, j.key())
 }
 
-// passed notes that a controller's pass has ended, and which nodes it saw selected.
+// passed notes that a controller's pass has ended.
 func (j *judge) passed(err error) {
 	j.passes++
-	modules := j.modules()
-	if j.w.actor != "module" || err != nil || !j.alone || len(modules) == 0 || paused(modules[0]) {
-		return
-	}
-	for _, m := range j.w.nodes {
-		if nodes := seen[*corev1.Node](j, kindNode, m.name); len(nodes) > 0 && selects(modules[0], nodes[0]) {
-			j.wanted[m.name] = j.w.clock.Now()
+	for _, t := range j.all() {
+		if j.w.actor == "module" && j.request == t.key() && err == nil && j.alone {
+			t.noteWanted()
 		}
 	}
 }
 
-func (w *World) machineOf(node string) *machine {
-	i := slices.IndexFunc(w.nodes, func(m *machine) bool { return m.name == node })
-	if i < 0 {
-		return nil
+// noteWanted notes which nodes a pass saw selected.
+func (j *trial) noteWanted() {
+	modules := j.modules()
+	if len(modules) == 0 || paused(modules[0]) {
+		return
 	}
-	return w.nodes[i]
+	for _, m := range j.w.nodes {
+		if nodes := seen[*corev1.Node](j.judge, kindNode, m.name); len(nodes) > 0 && selects(modules[0], nodes[0]) {
+			j.wanted[m.name] = j.w.clock.Now()
+		}
+	}
 }
 
 func every[T any](all []T, is func(T) bool) bool {
@@ -301,45 +334,6 @@ func imageIn(m *v1beta1.Module) string {
 	return m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage
 }
 
-// orderOf is the Module's order among those of a node; nil: there is none.
-func orderOf(n *v1beta1.NodeModulesConfig) *v1beta1.NodeModuleSpec {
-	if n == nil {
-		return nil
-	}
-	for i := range n.Spec.Modules {
-		if n.Spec.Modules[i].Name == name {
-			return &n.Spec.Modules[i]
-		}
-	}
-	return nil
-}
-
-// attemptOf is what a node's agent says of the order; nil: nothing.
-func attemptOf(n *v1beta1.NodeModulesConfig) *v1beta1.NodeModuleAttempt {
-	if n == nil {
-		return nil
-	}
-	for i := range n.Status.Attempts {
-		if n.Status.Attempts[i].Name == name {
-			return &n.Status.Attempts[i]
-		}
-	}
-	return nil
-}
-
-// liveIn is what a node's agent says to be live; nil: nothing.
-func liveIn(n *v1beta1.NodeModulesConfig) *v1beta1.NodeModuleStatus {
-	if n == nil {
-		return nil
-	}
-	for i := range n.Status.Modules {
-		if n.Status.Modules[i].Name == name {
-			return &n.Status.Modules[i]
-		}
-	}
-	return nil
-}
-
 // loads says whether an order is one to load.
 func loads(o *v1beta1.NodeModuleSpec) bool { return o != nil && o.State != v1beta1.NodeModuleAbsent }
 
@@ -350,12 +344,12 @@ func say(o *v1beta1.NodeModuleSpec) string {
 	if o == nil {
 		return "nothing"
 	}
-	return fmt.Sprintf("%s %s remove=%v parameters=%v paused=%t policy=%s next=%t", o.State, short(o.Config.ContainerImage),
+	return fmt.Sprintf("%s %s remove=%v parameters=%v paused=%t policy=%s next=%t", o.State, images.Short(o.Config.ContainerImage),
 		o.Config.InTreeModulesToRemove, o.Config.Modprobe.Parameters, o.Paused, o.UnloadPolicy, o.Next != nil)
 }
 
-func tried(n *v1beta1.NodeModulesConfig) string {
-	a := attemptOf(n)
+func (s subject) tried(n *v1beta1.NodeModulesConfig) string {
+	a := s.attemptOf(n)
 	if a == nil {
 		return "none"
 	}

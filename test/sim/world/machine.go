@@ -13,8 +13,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
-	"sync"
 	"testing/fstest"
 	"time"
 
@@ -35,8 +33,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/store"
-	"github.com/drover-project/drover/internal/shared/kmod"
-	"github.com/drover-project/drover/internal/shared/kmod/synth"
+	"github.com/drover-project/drover/test/sim/images"
 )
 
 // machine is a node: a kernel, an agent, its disk, and what its kubelet knows.
@@ -69,18 +66,12 @@ func (h hasty) NewTimer(d time.Duration) clock.Timer {
 	return timer
 }
 
-// The kernel's own modules, which Modules may have removed.
-var (
-	stock = synth.Module{Name: "stock", Vermagic: release + " SMP mod_unload", InTree: true}
-	other = synth.Module{Name: "other", Vermagic: release + " SMP mod_unload", InTree: true}
-)
-
 func (w *World) machine(i int) (*machine, error) {
 	m := &machine{w: w, name: fmt.Sprint("n", i), worked: map[string]bool{}, pods: map[types.UID]bool{}}
 	m.dir = filepath.Join(w.dir, m.name)
 	tree := fstest.MapFS{}
-	for _, own := range []synth.Module{stock, other} {
-		tree["kernel/drivers/"+own.Name+".ko"] = &fstest.MapFile{Data: own.Bytes(), Mode: 0o644}
+	for _, own := range images.Own {
+		tree["kernel/drivers/"+own+".ko"] = &fstest.MapFile{Data: images.OwnContent(own, release), Mode: 0o644}
 	}
 	m.kernel = fake.New(fake.Options{Release: release, Clock: hasty{w.clock}, Tree: tree, Died: func() { panic(death{}) }})
 	if err := os.MkdirAll(filepath.Join(m.dir, "pods"), 0o755); err != nil {
@@ -97,7 +88,12 @@ func (w *World) machine(i int) (*machine, error) {
 
 // own loads the kernel's own modules, as udev does at a boot.
 func (m *machine) own() error {
-	return errors.Join(m.kernel.Insmod(stock.Bytes()), m.kernel.Insmod(other.Bytes()))
+	for _, own := range images.Own {
+		if err := m.kernel.Insmod(images.OwnContent(own, release)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // register makes the Node, as a kubelet does.
@@ -246,14 +242,9 @@ func (m *machine) kubelet() bool {
 
 // deliver writes what a carrier puts out.
 func (m *machine) deliver(pod *corev1.Pod) error {
-	image := ""
-	for _, v := range pod.Spec.Volumes {
-		if v.Image != nil {
-			image = v.Image.Reference
-		}
-	}
-	content := contentOf(image)
-	file := path.Join("lib/modules", release, "extra", name+".ko")
+	image := carries(pod)
+	content := images.Content(image, release)
+	file := path.Join("lib/modules", release, "extra", images.Module(image)+".ko")
 	sum := sha256.Sum256(content)
 	list, err := json.Marshal(manifest.Manifest{Schema: manifest.Schema, Kernel: release,
 		Files: []manifest.Entry{{Path: file, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}}})
@@ -285,9 +276,6 @@ func (m *machine) reboot() {
 	must(m.start())
 }
 
-// images is how many images Modules name.
-const images = 4
-
 // orders are what agents watch.
 var orders = schema.GroupResource{Group: v1beta1.GroupVersion.Group, Resource: "nodemodulesconfigs"}
 
@@ -296,49 +284,33 @@ func agentUser(node string) user.Info {
 		Extra: map[string][]string{"authentication.kubernetes.io/node-name": {node}}}
 }
 
-// imageOf is the image of a number.
-func imageOf(a uint8) string { return fmt.Sprint("registry.example/nic:", a%images) }
-
-// short is the number in an image's name.
-func short(image string) string { return image[strings.LastIndex(image, ":")+1:] }
-
-type built struct {
-	content []byte
-	id      string
-}
-
-// builds are the files in all images, and their build IDs.
-var builds = sync.OnceValue(func() map[string]built {
-	all := map[string]built{}
-	for a := range uint8(images) {
-		content := synth.Module{Name: name, Version: imageOf(a), Vermagic: release + " SMP mod_unload"}.Bytes()
-		info, err := kmod.Read(content)
-		must(err)
-		all[imageOf(a)] = built{content, info.BuildID}
+func (w *World) machineOf(node string) *machine {
+	i := slices.IndexFunc(w.nodes, func(m *machine) bool { return m.name == node })
+	if i < 0 {
+		return nil
 	}
-	return all
-})
-
-func contentOf(image string) []byte { return builds()[image].content }
-
-// imageOfBuild is the image whose file has a build ID; empty: none.
-func imageOfBuild(id string) string {
-	for image, b := range builds() {
-		if b.id == id {
-			return image
-		}
-	}
-	return ""
+	return w.nodes[i]
 }
 
 // live is the image whose build is in the kernel; empty: none of the module's name is.
-func (m *machine) live() string {
-	id, ok := m.kernel.Live()[name]
+func (s subject) live(m *machine) string {
+	id, ok := m.kernel.Live()[s.name]
 	if !ok {
 		return ""
 	}
-	if image := imageOfBuild(id); image != "" {
+	if image := images.OfBuild(id); image != "" {
 		return image
 	}
 	return "stranger:" + id
+}
+
+// loadedByAgent says whether what is live came by the agent, not by hand.
+func (s subject) loadedByAgent(m *machine) bool {
+	calls := m.kernel.Calls()
+	for i := len(calls) - 1; i >= 0; i-- {
+		if c := calls[i]; c.Module == s.name && c.Result == "" && (c.Call == "finit_module" || c.Call == "insmod") {
+			return c.Call == "finit_module"
+		}
+	}
+	return false
 }

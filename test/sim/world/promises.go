@@ -17,7 +17,7 @@ type Promise struct {
 	call func(*call) string // before each kernel call of an agent
 	// of a kind, after each write.
 	of    string
-	write func(*judge, *write) string
+	write func(*trial, *write) string
 	rest  func(*stillness) string // when a history has come to rest
 }
 
@@ -43,7 +43,8 @@ const (
 )
 
 // Promises are all that histories are judged by. The first that is broken names a violation.
-var Promises = slices.Concat(kernelPromises, orderPromises, departurePromises, reportPromises, restPromises)
+var Promises = slices.Concat(kernelPromises, orderPromises, departurePromises, reportPromises, otherPromises,
+	restPromises)
 
 // kernelPromises are about each call that an agent makes.
 var kernelPromises = []Promise{

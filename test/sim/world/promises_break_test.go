@@ -17,19 +17,19 @@ func same(*spec) {}
 
 // breaks breaks each promise.
 var breaks = map[string]func(*doctor) []string{
-	"no-unasked-unload": func(d *doctor) []string { return d.called(nil, "delete_module", name, imageOf(0)) },
+	"no-unasked-unload": func(d *doctor) []string { return d.called(nil, "delete_module", nic.name, nic.image(0)) },
 	"no-load-against-order": func(d *doctor) []string {
-		return d.called(func(o *spec) { o.State = v1beta1.NodeModuleAbsent }, "finit_module", name, imageOf(0))
+		return d.called(func(o *spec) { o.State = v1beta1.NodeModuleAbsent }, "finit_module", nic.name, nic.image(0))
 	},
-	"no-stranger": func(d *doctor) []string { return d.called(same, "finit_module", name, imageOf(1)) },
+	"no-stranger": func(d *doctor) []string { return d.called(same, "finit_module", nic.name, nic.image(1)) },
 	"parameters": func(d *doctor) []string {
-		return d.called(func(o *spec) { o.Config.Modprobe.Parameters = []string{"a=1"} }, "finit_module", name, imageOf(0), "a=2")
+		return d.called(func(o *spec) { o.Config.Modprobe.Parameters = []string{"a=1"} }, "finit_module", nic.name, nic.image(0), "a=2")
 	},
 	"pause-touches-nothing": func(d *doctor) []string {
-		return d.called(func(o *spec) { o.Paused = true }, "delete_module", name, imageOf(0))
+		return d.called(func(o *spec) { o.Paused = true }, "delete_module", nic.name, nic.image(0))
 	},
 	"on-reboot-keeps": func(d *doctor) []string {
-		return d.called(func(o *spec) { o.UnloadPolicy = v1beta1.UnloadOnReboot }, "delete_module", name, imageOf(0))
+		return d.called(func(o *spec) { o.UnloadPolicy = v1beta1.UnloadOnReboot }, "delete_module", nic.name, nic.image(0))
 	},
 	"only-named-leave": func(d *doctor) []string { return d.called(same, "delete_module", "stock", "") },
 	"all-or-none-leave": func(d *doctor) []string {
@@ -39,12 +39,12 @@ var breaks = map[string]func(*doctor) []string{
 	},
 	"in-tree-leaves-first": func(d *doctor) []string {
 		return d.called(func(o *spec) {
-			o.Config.ContainerImage, o.Config.InTreeModulesToRemove = imageOf(1), []string{"stock"}
-		}, "finit_module", name, imageOf(1))
+			o.Config.ContainerImage, o.Config.InTreeModulesToRemove = nic.image(1), []string{"stock"}
+		}, "finit_module", nic.name, nic.image(1))
 	},
 
 	"orders-one-writer": func(d *doctor) []string {
-		return d.orders("n0's agent", "n0", func(n *v1beta1.NodeModulesConfig) { orderOf(n).Paused = true })
+		return d.orders("n0's agent", "n0", func(n *v1beta1.NodeModulesConfig) { nic.orderOf(n).Paused = true })
 	},
 	"no-outdated-order": func(d *doctor) []string { return d.image("n0", 3) },
 	"max-unavailable": func(d *doctor) []string {
@@ -62,9 +62,9 @@ var breaks = map[string]func(*doctor) []string{
 		d.modified("author", setImage(1))
 		d.image("n1", 1)
 		d.orders("n1's agent", "n1", func(n *v1beta1.NodeModulesConfig) {
-			n.Status.Attempts = []v1beta1.NodeModuleAttempt{{Name: name, State: v1beta1.AttemptFailed}}
+			n.Status.Attempts = []v1beta1.NodeModuleAttempt{{Name: nic.name, State: v1beta1.AttemptFailed}}
 		})
-		must(d.nodes[1].kernel.Rmmod(name))
+		must(d.nodes[1].kernel.Rmmod(nic.name))
 		d.known()
 		return d.image("n0", 1)
 	},
@@ -84,7 +84,7 @@ var breaks = map[string]func(*doctor) []string{
 		return d.absent("Deselected", orderFinalizer)
 	},
 	"grace": func(d *doctor) []string {
-		d.judge.wanted["n0"] = d.clock.Now()
+		d.trial().wanted["n0"] = d.clock.Now()
 		d.node("administrator", func(n *corev1.Node) { n.Labels[testLabel] = "no" })
 		return d.absent("Deselected", orderFinalizer)
 	},
@@ -105,12 +105,12 @@ var breaks = map[string]func(*doctor) []string{
 		return d.wrote("module", kindOrders, "n0", n)
 	},
 	"orders-complete": func(d *doctor) []string { return d.order("n0", func(o *spec) { o.Config.KernelVersion = "5.0" }) },
-	"carriers-asked":  func(d *doctor) []string { return d.carrier(imageOf(3), "n0", "") },
+	"carriers-asked":  func(d *doctor) []string { return d.carrier(nic.image(3), "n0", "") },
 	"carriers-needed": func(d *doctor) []string {
 		d.known()
-		return d.carrier(imageOf(0), "n0", last[*v1beta1.NodeModulesConfig](&d.judge, kindOrders, "n0").Status.Artifacts[0].ID)
+		return d.carrier(nic.image(0), "n0", last[*v1beta1.NodeModulesConfig](&d.judge, kindOrders, "n0").Status.Artifacts[0].ID)
 	},
-	"carriers-have-nodes": func(d *doctor) []string { return d.carrier(imageOf(0), "n9", "") },
+	"carriers-have-nodes": func(d *doctor) []string { return d.carrier(nic.image(0), "n9", "") },
 
 	"departs-whole": func(d *doctor) []string {
 		d.modified("author", deleting)
@@ -141,11 +141,11 @@ var breaks = map[string]func(*doctor) []string{
 	},
 
 	"live-is-so": func(d *doctor) []string {
-		return d.orders("n0's agent", "n0", func(n *v1beta1.NodeModulesConfig) { liveIn(n).BootID = "another" })
+		return d.orders("n0's agent", "n0", func(n *v1beta1.NodeModulesConfig) { nic.liveIn(n).BootID = "another" })
 	},
 	"absent-is-so": func(d *doctor) []string { return d.attempt(v1beta1.NodeModuleAttempt{State: v1beta1.AttemptAbsent}) },
 	"open-orders-told": func(d *doctor) []string {
-		must(d.nodes[0].kernel.Rmmod(name))
+		must(d.nodes[0].kernel.Rmmod(nic.name))
 		return d.orders("n0's agent", "n0", notLive)
 	},
 	"attempts-name-causes": func(d *doctor) []string {
@@ -162,13 +162,13 @@ var breaks = map[string]func(*doctor) []string{
 		return d.attempt(a)
 	},
 	"labels-one-writer": func(d *doctor) []string {
-		return d.node("n0's kubelet", func(n *corev1.Node) { n.Labels[v1beta1.DRAReadyLabel(namespace, name)] = "" })
+		return d.node("n0's kubelet", func(n *corev1.Node) { n.Labels[v1beta1.DRAReadyLabel(namespace, nic.name)] = "" })
 	},
 	"ready-label-earned": func(d *doctor) []string {
-		d.node("node", func(n *corev1.Node) { delete(n.Labels, v1beta1.ReadyLabel(namespace, name)) })
+		d.node("node", func(n *corev1.Node) { delete(n.Labels, v1beta1.ReadyLabel(namespace, nic.name)) })
 		d.orders("n0's agent", "n0", notLive)
 		d.known()
-		return d.node("node", func(n *corev1.Node) { n.Labels[v1beta1.ReadyLabel(namespace, name)] = "" })
+		return d.node("node", func(n *corev1.Node) { n.Labels[v1beta1.ReadyLabel(namespace, nic.name)] = "" })
 	},
 	"status-one-writer": func(d *doctor) []string {
 		return d.modified("module", func(m *v1beta1.Module) { m.Status.ModuleLoader.AvailableNumber = 1 })
@@ -210,24 +210,41 @@ var breaks = map[string]func(*doctor) []string{
 		return d.status(func(s *v1beta1.ModuleStatus) { set(s, "Loaded", metav1.ConditionTrue, "Loaded", "x") })
 	},
 
+	"calls-apart": func(d *doctor) []string { return d.called(same, "delete_module", aux.name, aux.image(0)) },
+	"entries-apart": func(d *doctor) []string {
+		d.request = aux.key()
+		return d.order("n0", func(o *spec) { o.SkipChecks = true })
+	},
+	"entries-owned": func(d *doctor) []string {
+		return d.orders("module", "n0", func(n *v1beta1.NodeModulesConfig) {
+			nic.orderOf(n).Config.ImagePullPolicy = corev1.PullAlways
+			n.ManagedFields = nil
+		})
+	},
+	"absent-stays-held": func(d *doctor) []string {
+		d.modified("author", noLoader)
+		d.absent("LoaderRemoved", orderFinalizer)
+		return d.orders("module", "n0", func(n *v1beta1.NodeModulesConfig) { n.Finalizers = nil })
+	},
+
 	"deleted-goes": func(d *doctor) []string { return d.rest(func(s *stillness) { deleting(s.module) }) },
 	"orders-current": func(d *doctor) []string {
-		return d.rest(func(s *stillness) { s.nodes[0].order.Config.ContainerImage = imageOf(1) })
+		return d.rest(func(s *stillness) { s.nodes[0].order.Config.ContainerImage = nic.image(1) })
 	},
 	"nothing-to-lose": func(d *doctor) []string {
 		return d.rest(func(s *stillness) {
 			s.lost()
-			s.nodes[0].live, s.nodes[0].order.Config.ContainerImage = "", imageOf(1)
+			s.nodes[0].live, s.nodes[0].order.Config.ContainerImage = "", nic.image(1)
 		})
 	},
 	"kernels-follow": func(d *doctor) []string {
 		return d.rest(func(s *stillness) {
 			s.lost()
-			s.nodes[0].live = imageOf(1)
+			s.nodes[0].live = nic.image(1)
 		})
 	},
 	"ready-label": func(d *doctor) []string {
-		return d.rest(func(s *stillness) { delete(s.nodes[0].node.Labels, v1beta1.ReadyLabel(namespace, name)) })
+		return d.rest(func(s *stillness) { delete(s.nodes[0].node.Labels, v1beta1.ReadyLabel(namespace, nic.name)) })
 	},
 	"counts": func(d *doctor) []string {
 		return d.rest(func(s *stillness) { s.module.Status.ModuleLoader.DesiredNumber = 7 })
@@ -246,14 +263,14 @@ var breaks = map[string]func(*doctor) []string{
 		})
 	},
 	"not-in-vain":      func(d *doctor) []string { return d.rest(func(*stillness) { d.judge.kernelOf("n0").left["stock"] = 3 }) },
-	"no-carriers-left": func(d *doctor) []string { return d.rest(func(*stillness) { d.carrier(imageOf(0), "n0", "") }) },
+	"no-carriers-left": func(d *doctor) []string { return d.rest(func(*stillness) { d.carrier(nic.image(0), "n0", "") }) },
 	"nothing-left": func(d *doctor) []string {
 		return d.rest(func(s *stillness) {
 			s.module = nil
 			for i := range s.nodes {
 				n := &s.nodes[i]
 				n.order, n.live, n.config, n.selected = nil, "", nil, false
-				n.node.Labels = map[string]string{v1beta1.DRAReadyLabel(namespace, name): ""}
+				n.node.Labels = map[string]string{v1beta1.DRAReadyLabel(namespace, nic.name): ""}
 			}
 		})
 	},

@@ -9,11 +9,12 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/test/sim/images"
 )
 
 // call is one that an agent has made, and the kernel as it was before.
 type call struct {
-	judge  *judge
+	judge  *trial
 	m      *machine
 	kernel *kernelState
 	order  *v1beta1.NodeModuleSpec // as the agent was shown it
@@ -65,8 +66,8 @@ func (k *kernelState) add(c *fake.Call, order *v1beta1.NodeModuleSpec) {
 	case "finit_module", "insmod":
 		k.live[c.Module] = true
 		delete(k.out, c.Module)
-		if c.For != "" && c.Module == name {
-			k.worked[build(imageOfBuild(c.BuildID), c.Params)] = true
+		if c.For != "" && slices.Contains(images.Names, c.Module) {
+			k.worked[build(images.OfBuild(c.BuildID), c.Params)] = true
 		}
 	case "delete_module", "rmmod":
 		delete(k.live, c.Module)
@@ -94,7 +95,7 @@ func (k *kernelState) workedEver(image string) bool {
 
 // did says whether the call succeeded and was a load, or an unload, of the Module's kernel module.
 func (c *call) did(what string) bool {
-	return c.Call.Call == what && c.Module == name && c.Result == ""
+	return c.Call.Call == what && c.Module == c.judge.name && c.Result == ""
 }
 
 func noUnaskedUnload(c *call) string {
@@ -106,7 +107,7 @@ func noUnaskedUnload(c *call) string {
 
 func noLoadAgainstOrder(c *call) string {
 	if unloads(c.order) && c.did("finit_module") {
-		return fmt.Sprintf("%s loaded %s, and is ordered %s", c.m.name, short(c.image), say(c.order))
+		return fmt.Sprintf("%s loaded %s, and is ordered %s", c.m.name, images.Short(c.image), say(c.order))
 	}
 	return ""
 }
@@ -114,7 +115,7 @@ func noLoadAgainstOrder(c *call) string {
 func noStranger(c *call) string {
 	if c.did("finit_module") && (c.order == nil || c.order.Config.ContainerImage != c.image) && !c.kernel.workedEver(c.image) {
 		return fmt.Sprintf("%s loaded %s, which its order does not name (%s) and which never worked there", c.m.name,
-			short(c.image), say(c.order))
+			images.Short(c.image), say(c.order))
 	}
 	return ""
 }
@@ -124,7 +125,7 @@ func parametersAsOrdered(c *call) string {
 		return ""
 	}
 	if b := build(c.image, c.Params); b != build(c.image, c.order.Config.Modprobe.Parameters) && !c.kernel.worked[b] {
-		return fmt.Sprintf("%s loaded %s with %v, and is ordered %s", c.m.name, short(c.image), c.Params, say(c.order))
+		return fmt.Sprintf("%s loaded %s with %v, and is ordered %s", c.m.name, images.Short(c.image), c.Params, say(c.order))
 	}
 	return ""
 }
@@ -138,13 +139,13 @@ func pauseTouchesNothing(c *call) string {
 
 func onRebootKeeps(c *call) string {
 	if c.order != nil && c.order.UnloadPolicy == v1beta1.UnloadOnReboot && c.did("delete_module") {
-		return fmt.Sprintf("%s unloaded %s, and is ordered %s", c.m.name, short(c.image), say(c.order))
+		return fmt.Sprintf("%s unloaded %s, and is ordered %s", c.m.name, images.Short(c.image), say(c.order))
 	}
 	return ""
 }
 
 func onlyNamedLeave(c *call) string {
-	if c.Call.Call != "delete_module" || c.Module == name || c.Result != "" || c.kernel.named[c.Module] ||
+	if c.Call.Call != "delete_module" || !slices.Contains(images.Own, c.Module) || c.Result != "" || c.kernel.named[c.Module] ||
 		c.order != nil && slices.Contains(c.order.Config.InTreeModulesToRemove, c.Module) {
 		return ""
 	}
@@ -153,7 +154,7 @@ func onlyNamedLeave(c *call) string {
 
 // allOrNoneLeave leaves out the first time: who uses the modules of histories, no kernel shows.
 func allOrNoneLeave(c *call) string {
-	if c.Call.Call != "delete_module" || c.Module == name || c.Result != "" || c.order == nil {
+	if c.Call.Call != "delete_module" || !slices.Contains(images.Own, c.Module) || c.Result != "" || c.order == nil {
 		return ""
 	}
 	for _, other := range c.order.Config.InTreeModulesToRemove {
@@ -171,7 +172,7 @@ func inTreeLeavesFirst(c *call) string {
 	}
 	for _, other := range c.order.Config.InTreeModulesToRemove {
 		if c.kernel.live[other] {
-			return fmt.Sprintf("%s loaded %s while %s was live: %s", c.m.name, short(c.image), other, say(c.order))
+			return fmt.Sprintf("%s loaded %s while %s was live: %s", c.m.name, images.Short(c.image), other, say(c.order))
 		}
 	}
 	return ""

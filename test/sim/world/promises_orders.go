@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/test/sim/images"
 )
 
 // grace is how long a node keeps what it has when it is no longer selected, where the Module does
@@ -27,11 +28,11 @@ type order struct {
 }
 
 // ordered has a promise look at each new version of an order that the operator writes.
-func ordered(check func(*judge, order) string) func(*judge, *write) string {
-	return func(j *judge, r *write) string {
+func ordered(check func(*trial, order) string) func(*trial, *write) string {
+	return func(j *trial, r *write) string {
 		now, before, _ := both[*v1beta1.NodeModulesConfig](r)
 		m := j.w.machineOf(r.key)
-		o := order{m, orderOf(now), orderOf(before), now}
+		o := order{m, j.orderOf(now), j.orderOf(before), now}
 		if r.actor != "module" || m == nil || now == nil || reflect.DeepEqual(o.now, o.was) {
 			return ""
 		}
@@ -39,24 +40,24 @@ func ordered(check func(*judge, order) string) func(*judge, *write) string {
 	}
 }
 
-// begins says whether the order has what is live make room, and did not before.
-func (o order) begins() bool {
-	return o.m.changes(o.now) && (say(o.was) != say(o.now)) && !o.m.sameChange(o.was, o.now)
+// turns says whether the order has what is live make room, and did not before.
+func (s subject) turns(o order) bool {
+	return s.changes(o.m, o.now) && (say(o.was) != say(o.now)) && !s.sameChange(o.m, o.was, o.now)
 }
 
 // sameChange says whether the node was ordered the same before, not paused.
-func (m *machine) sameChange(was, now *v1beta1.NodeModuleSpec) bool {
-	return m.changes(was) && was.Config.ContainerImage == now.Config.ContainerImage
+func (s subject) sameChange(m *machine, was, now *v1beta1.NodeModuleSpec) bool {
+	return s.changes(m, was) && was.Config.ContainerImage == now.Config.ContainerImage
 }
 
 // changes says whether what is live has to make room for what is ordered, now.
-func (m *machine) changes(o *v1beta1.NodeModuleSpec) bool {
-	live := m.live()
-	return loads(o) && live != "" && m.loadedByAgent() && !o.Paused && o.UnloadPolicy != v1beta1.UnloadOnReboot &&
+func (s subject) changes(m *machine, o *v1beta1.NodeModuleSpec) bool {
+	live := s.live(m)
+	return loads(o) && live != "" && s.loadedByAgent(m) && !o.Paused && o.UnloadPolicy != v1beta1.UnloadOnReboot &&
 		live != o.Config.ContainerImage
 }
 
-func noOutdatedOrder(j *judge, o order) string {
+func noOutdatedOrder(j *trial, o order) string {
 	image, had := "", ""
 	if loads(o.now) {
 		image = o.now.Config.ContainerImage
@@ -69,16 +70,16 @@ func noOutdatedOrder(j *judge, o order) string {
 	}
 	var all []string
 	for _, m := range j.modules() {
-		all = append(all, short(imageIn(m)))
+		all = append(all, images.Short(imageIn(m)))
 	}
-	if slices.Contains(all, short(image)) || image == o.m.live() {
+	if slices.Contains(all, images.Short(image)) || image == j.live(o.m) {
 		return ""
 	}
 	return fmt.Sprintf("%s is ordered %s, which never worked there; the Module names %v", o.m.name, say(o.now), all)
 }
 
-func maxUnavailable(j *judge, o order) string {
-	if !o.m.changes(o.now) {
+func maxUnavailable(j *trial, o order) string {
+	if !j.changes(o.m, o.now) {
 		return ""
 	}
 	most := 0
@@ -89,11 +90,11 @@ func maxUnavailable(j *judge, o order) string {
 	}
 	var changing []string
 	for _, other := range j.w.nodes {
-		now := orderOf(last[*v1beta1.NodeModulesConfig](j, kindOrders, other.name))
+		now := j.orderOf(last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, other.name))
 		if other == o.m {
 			now = o.now
 		}
-		if other.changes(now) {
+		if j.changes(other, now) {
 			changing = append(changing, other.name)
 		}
 	}
@@ -103,56 +104,56 @@ func maxUnavailable(j *judge, o order) string {
 	return ""
 }
 
-func firstAlone(j *judge, o order) string {
-	if !o.begins() {
+func firstAlone(j *trial, o order) string {
+	if !j.turns(o) {
 		return ""
 	}
 	image, together := o.now.Config.ContainerImage, ""
 	for _, other := range j.w.nodes {
-		if other.live() == image {
+		if j.live(other) == image {
 			return ""
 		}
-		now := orderOf(last[*v1beta1.NodeModulesConfig](j, kindOrders, other.name))
-		if other != o.m && other.changes(now) && now.Config.ContainerImage == image {
+		now := j.orderOf(last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, other.name))
+		if other != o.m && j.changes(other, now) && now.Config.ContainerImage == image {
 			together = other.name
 		}
 	}
 	if together == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s and %s are told to reload %s, which no node has shown to work", together, o.m.name, short(image))
+	return fmt.Sprintf("%s and %s are told to reload %s, which no node has shown to work", together, o.m.name, images.Short(image))
 }
 
-func failureHalts(j *judge, o order) string {
-	if !o.begins() || !every(j.modules(), func(m *v1beta1.Module) bool { return m != nil && ptrTrue(m.Spec.Rollout.PauseOnFailure) }) {
+func failureHalts(j *trial, o order) string {
+	if !j.turns(o) || !every(j.modules(), func(m *v1beta1.Module) bool { return m != nil && ptrTrue(m.Spec.Rollout.PauseOnFailure) }) {
 		return ""
 	}
 	for _, other := range j.w.nodes {
-		if other == o.m || len(seen[*corev1.Node](j, kindNode, other.name)) == 0 {
+		if other == o.m || len(seen[*corev1.Node](j.judge, kindNode, other.name)) == 0 {
 			continue
 		}
 		failed := func(n *v1beta1.NodeModulesConfig) bool {
-			x, a := orderOf(n), attemptOf(n)
+			x, a := j.orderOf(n), j.attemptOf(n)
 			return loads(x) && reflect.DeepEqual(x.Config, o.now.Config) && a != nil && a.State == v1beta1.AttemptFailed && j.answers(other, n)
 		}
-		if every(seen[*v1beta1.NodeModulesConfig](j, kindOrders, other.name), failed) {
-			return fmt.Sprintf("%s is told to reload %s, with which %s has failed", o.m.name, short(o.now.Config.ContainerImage), other.name)
+		if every(seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, other.name), failed) {
+			return fmt.Sprintf("%s is told to reload %s, with which %s has failed", o.m.name, images.Short(o.now.Config.ContainerImage), other.name)
 		}
 	}
 	return ""
 }
 
 // answers says whether a node's agent has written its status since the order became what it is.
-func (j *judge) answers(m *machine, n *v1beta1.NodeModulesConfig) bool {
+func (j *trial) answers(m *machine, n *v1beta1.NodeModulesConfig) bool {
 	past := j.past[kindOrders+"/"+m.name]
 	for i := len(past) - 1; i > 0; i-- {
 		before, _ := past[i-1].object.(*v1beta1.NodeModulesConfig)
 		now, _ := past[i].object.(*v1beta1.NodeModulesConfig)
 		switch {
-		case before == nil || now == nil || !reflect.DeepEqual(orderOf(now), orderOf(n)):
+		case before == nil || now == nil || !reflect.DeepEqual(j.orderOf(now), j.orderOf(n)):
 			return false
 		case !reflect.DeepEqual(before.Status, now.Status):
-			return reflect.DeepEqual(orderOf(before), orderOf(n))
+			return reflect.DeepEqual(j.orderOf(before), j.orderOf(n))
 		}
 	}
 	return false
@@ -160,14 +161,14 @@ func (j *judge) answers(m *machine, n *v1beta1.NodeModulesConfig) bool {
 
 func ptrTrue(b *bool) bool { return b == nil || *b }
 
-func pausedRolloutBeginsNothing(j *judge, o order) string {
-	if o.begins() && every(j.modules(), func(m *v1beta1.Module) bool { return m != nil && m.Spec.Rollout.Paused }) {
-		return fmt.Sprintf("%s is told to reload %s while the rollout is paused", o.m.name, short(o.now.Config.ContainerImage))
+func pausedRolloutBeginsNothing(j *trial, o order) string {
+	if j.turns(o) && every(j.modules(), func(m *v1beta1.Module) bool { return m != nil && m.Spec.Rollout.Paused }) {
+		return fmt.Sprintf("%s is told to reload %s while the rollout is paused", o.m.name, images.Short(o.now.Config.ContainerImage))
 	}
 	return ""
 }
 
-func pauseKeepsOrders(j *judge, o order) string {
+func pauseKeepsOrders(j *trial, o order) string {
 	if !every(j.modules(), paused) {
 		return ""
 	}
@@ -201,18 +202,18 @@ func all(o *v1beta1.NodeModuleSpec) string {
 }
 
 // leaves says whether some Module that the operator may know is gone, going, or loads nothing.
-func (j *judge) leaves() bool {
+func (j *trial) leaves() bool {
 	return slices.ContainsFunc(j.modules(), func(m *v1beta1.Module) bool {
 		return m == nil || m.DeletionTimestamp != nil || m.Spec.ModuleLoader == nil
 	})
 }
 
-func noUnaskedAbsent(j *judge, o order) string {
+func noUnaskedAbsent(j *trial, o order) string {
 	if !unloads(o.now) || unloads(o.was) || len(j.modules()) == 0 || j.leaves() {
 		return ""
 	}
 	for _, m := range j.modules() {
-		for _, n := range seen[*corev1.Node](j, kindNode, o.m.name) {
+		for _, n := range seen[*corev1.Node](j.judge, kindNode, o.m.name) {
 			if !selects(m, n) {
 				return ""
 			}
@@ -221,7 +222,7 @@ func noUnaskedAbsent(j *judge, o order) string {
 	return fmt.Sprintf("%s is told to unload (%s), and is selected", o.m.name, o.now.Reason)
 }
 
-func graceIsKept(j *judge, o order) string {
+func graceIsKept(j *trial, o order) string {
 	if !unloads(o.now) || unloads(o.was) || len(j.modules()) == 0 || j.leaves() {
 		return ""
 	}
@@ -231,36 +232,36 @@ func graceIsKept(j *judge, o order) string {
 	return ""
 }
 
-func absentSaysWhy(_ *judge, o order) string {
+func absentSaysWhy(_ *trial, o order) string {
 	if unloads(o.now) && (o.now.Reason == "" || strings.ContainsAny(o.now.Reason, " .:")) {
 		return fmt.Sprintf("%s is told to unload with the reason %q", o.m.name, o.now.Reason)
 	}
 	return ""
 }
 
-func ordersLeaveAnswered(j *judge, o order) string {
+func ordersLeaveAnswered(j *trial, o order) string {
 	if o.was == nil || o.now != nil {
 		return ""
 	}
-	answered := slices.ContainsFunc(seen[*v1beta1.NodeModulesConfig](j, kindOrders, o.m.name), func(n *v1beta1.NodeModulesConfig) bool {
-		a := attemptOf(n)
+	answered := slices.ContainsFunc(seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, o.m.name), func(n *v1beta1.NodeModulesConfig) bool {
+		a := j.attemptOf(n)
 		return a != nil && a.State == v1beta1.AttemptAbsent
 	})
 	if !unloads(o.was) || !answered {
-		return fmt.Sprintf("%s has no order any longer; it had %s, and the agent said %s", o.m.name, say(o.was), tried(o.config))
+		return fmt.Sprintf("%s has no order any longer; it had %s, and the agent said %s", o.m.name, say(o.was), j.tried(o.config))
 	}
 	return ""
 }
 
-func absentIsHeld(_ *judge, o order) string {
-	if unloads(o.now) && !slices.Contains(o.config.Finalizers, "drover.dev/orders") {
+func absentIsHeld(_ *trial, o order) string {
+	if unloads(o.now) && !slices.Contains(o.config.Finalizers, orderFinalizer) {
 		return fmt.Sprintf("%s is told to unload, and its object has the finalizers %v", o.m.name, o.config.Finalizers)
 	}
 	return ""
 }
 
-func ordersHaveNodes(j *judge, o order) string {
-	nodes := seen[*corev1.Node](j, kindNode, o.m.name)
+func ordersHaveNodes(j *trial, o order) string {
+	nodes := seen[*corev1.Node](j.judge, kindNode, o.m.name)
 	if o.now == nil || o.was != nil {
 		return ""
 	}
@@ -272,12 +273,63 @@ func ordersHaveNodes(j *judge, o order) string {
 	return ""
 }
 
-func ordersAreComplete(j *judge, o order) string {
+func ordersAreComplete(j *trial, o order) string {
 	if !loads(o.now) || o.was != nil && reflect.DeepEqual(o.now.Config, o.was.Config) {
 		return ""
 	}
-	if o.now.Delivery == nil || o.now.Config.KernelVersion != release || o.now.Config.Modprobe.ModuleName != name {
+	if o.now.Delivery == nil || o.now.Config.KernelVersion != release || o.now.Config.Modprobe.ModuleName != j.name {
 		return fmt.Sprintf("%s is ordered %+v for kernel %q, delivery %v", o.m.name, o.now.Config, o.now.Config.KernelVersion, o.now.Delivery)
+	}
+	return ""
+}
+
+// carried has a promise look at each new carrier.
+func carried(check func(*trial, *corev1.Pod) string) func(*trial, *write) string {
+	return func(j *trial, r *write) string {
+		now, before, _ := both[*corev1.Pod](r)
+		if now == nil || before != nil && before.UID == now.UID || r.actor != "module" || !strings.HasPrefix(now.Name, v1beta1.CarrierPrefix) {
+			return ""
+		}
+		return check(j, now)
+	}
+}
+
+// carries is the image of a carrier.
+func carries(pod *corev1.Pod) string {
+	for _, v := range pod.Spec.Volumes {
+		if v.Image != nil {
+			return v.Image.Reference
+		}
+	}
+	return ""
+}
+
+func carriersAreAsked(j *trial, pod *corev1.Pod) string {
+	image := carries(pod)
+	if slices.ContainsFunc(j.modules(), func(m *v1beta1.Module) bool { return imageIn(m) == image }) {
+		return ""
+	}
+	for _, m := range j.w.nodes { // an order stands, or others still serve an earlier build
+		for _, n := range seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name) {
+			if o := j.orderOf(n); loads(o) && o.Config.ContainerImage == image {
+				return ""
+			}
+		}
+	}
+	return fmt.Sprintf("%s gets a carrier of %s, which neither the Module nor an order names", pod.Spec.NodeName, images.Short(image))
+}
+
+func carriersAreNeeded(j *trial, pod *corev1.Pod) string {
+	id := pod.Annotations[v1beta1.DeliveryAnnotation]
+	if id != "" && j.holds(pod.Spec.NodeName, id) {
+		return fmt.Sprintf("%s gets a carrier of %s, which it has", pod.Spec.NodeName, images.Short(carries(pod)))
+	}
+	return ""
+}
+
+func carriersHaveNodes(j *trial, pod *corev1.Pod) string {
+	if !slices.ContainsFunc(seen[*corev1.Node](j.judge, kindNode, pod.Spec.NodeName), func(n *corev1.Node) bool { return n != nil }) {
+		return fmt.Sprintf("a carrier is made for %q, which is no node", pod.Spec.NodeName)
 	}
 	return ""
 }

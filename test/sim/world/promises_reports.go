@@ -14,6 +14,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/test/sim/images"
 )
 
 // ours are labels of nodes that only the operator's labels give.
@@ -28,7 +29,7 @@ func ours(labels map[string]string) map[string]string {
 }
 
 // writers: each part of an object has one writer.
-func ordersHaveOneWriter(_ *judge, r *write) string {
+func ordersHaveOneWriter(_ *trial, r *write) string {
 	now, before, _ := both[*v1beta1.NodeModulesConfig](r)
 	if now == nil {
 		return ""
@@ -45,7 +46,7 @@ func ordersHaveOneWriter(_ *judge, r *write) string {
 	return ""
 }
 
-func labelsHaveOneWriter(_ *judge, r *write) string {
+func labelsHaveOneWriter(_ *trial, r *write) string {
 	now, before, _ := both[*corev1.Node](r)
 	if now == nil || r.actor == "node" {
 		return ""
@@ -61,19 +62,19 @@ func labelsHaveOneWriter(_ *judge, r *write) string {
 }
 
 // reported has a promise look at each status that a node's agent writes.
-func reported(check func(m *machine, now, before *v1beta1.NodeModulesConfig) string) func(*judge, *write) string {
-	return func(j *judge, r *write) string {
+func reported(check func(j *trial, m *machine, now, before *v1beta1.NodeModulesConfig) string) func(*trial, *write) string {
+	return func(j *trial, r *write) string {
 		now, before, _ := both[*v1beta1.NodeModulesConfig](r)
 		m := j.w.machineOf(r.key)
 		if now == nil || m == nil || r.actor != r.key+"'s agent" {
 			return ""
 		}
-		return check(m, now, before)
+		return check(j, m, now, before)
 	}
 }
 
-func liveIsSo(m *machine, now, _ *v1beta1.NodeModulesConfig) string {
-	said := liveIn(now)
+func liveIsSo(j *trial, m *machine, now, _ *v1beta1.NodeModulesConfig) string {
+	said := j.liveIn(now)
 	if said == nil {
 		return ""
 	}
@@ -81,38 +82,38 @@ func liveIsSo(m *machine, now, _ *v1beta1.NodeModulesConfig) string {
 	must(err)
 	image := "?"
 	if said.Observed != nil {
-		image = imageOfBuild(said.Observed.BuildID)
+		image = images.OfBuild(said.Observed.BuildID)
 	}
-	if image != m.live() || said.BootID != boot {
-		return fmt.Sprintf("%s says that %s is live in the boot %s; %q is, in the boot %s", m.name, short(image), said.BootID,
-			short(m.live()), boot)
-	}
-	return ""
-}
-
-func absentIsSo(m *machine, now, _ *v1beta1.NodeModulesConfig) string {
-	if a := attemptOf(now); a != nil && a.State == v1beta1.AttemptAbsent && m.live() != "" && m.loadedByAgent() {
-		return fmt.Sprintf("%s says that the kernel module is not there, and %s is", m.name, short(m.live()))
+	if image != j.live(m) || said.BootID != boot {
+		return fmt.Sprintf("%s says that %s is live in the boot %s; %q is, in the boot %s", m.name, images.Short(image), said.BootID,
+			images.Short(j.live(m)), boot)
 	}
 	return ""
 }
 
-func openOrdersAreTold(m *machine, now, before *v1beta1.NodeModulesConfig) string {
-	o, a := orderOf(m.shown), attemptOf(now)
-	if !reflect.DeepEqual(o, orderOf(now)) {
+func absentIsSo(j *trial, m *machine, now, _ *v1beta1.NodeModulesConfig) string {
+	if a := j.attemptOf(now); a != nil && a.State == v1beta1.AttemptAbsent && j.live(m) != "" && j.loadedByAgent(m) {
+		return fmt.Sprintf("%s says that the kernel module is not there, and %s is", m.name, images.Short(j.live(m)))
+	}
+	return ""
+}
+
+func openOrdersAreTold(j *trial, m *machine, now, before *v1beta1.NodeModulesConfig) string {
+	o, a := j.orderOf(m.shown), j.attemptOf(now)
+	if !reflect.DeepEqual(o, j.orderOf(now)) {
 		return "" // of an order that the agent has not seen
 	}
-	if was := attemptOf(before); was != nil && was.State == v1beta1.AttemptAbsent && loads(o) {
+	if was := j.attemptOf(before); was != nil && was.State == v1beta1.AttemptAbsent && loads(o) {
 		return "" // before it loads, an agent takes back that it has unloaded
 	}
-	open := unloads(o) || loads(o) && (m.live() != o.Config.ContainerImage || liveIn(now) == nil)
+	open := unloads(o) || loads(o) && (j.live(m) != o.Config.ContainerImage || j.liveIn(now) == nil)
 	if open && a == nil {
-		return fmt.Sprintf("%s is ordered %s, has %q live, and says nothing of it", m.name, say(o), short(m.live()))
+		return fmt.Sprintf("%s is ordered %s, has %q live, and says nothing of it", m.name, say(o), images.Short(j.live(m)))
 	}
 	return ""
 }
 
-func attemptsNameCauses(_ *machine, now, _ *v1beta1.NodeModulesConfig) string {
+func attemptsNameCauses(_ *trial, _ *machine, now, _ *v1beta1.NodeModulesConfig) string {
 	for _, a := range now.Status.Attempts {
 		if a.State != v1beta1.AttemptAbsent && (a.Reason == "" || a.Message == "") {
 			return fmt.Sprintf("%s: %s without a reason or a message: %q, %q", now.Name, a.State, a.Reason, a.Message)
@@ -121,7 +122,7 @@ func attemptsNameCauses(_ *machine, now, _ *v1beta1.NodeModulesConfig) string {
 	return ""
 }
 
-func attemptReasons(_ *machine, now, _ *v1beta1.NodeModulesConfig) string {
+func attemptReasons(_ *trial, _ *machine, now, _ *v1beta1.NodeModulesConfig) string {
 	for _, a := range now.Status.Attempts {
 		// An answered unload has its order's reason, which is not of the set.
 		if a.State != v1beta1.AttemptAbsent && !reasons.Known(a.Reason) {
@@ -131,8 +132,8 @@ func attemptReasons(_ *machine, now, _ *v1beta1.NodeModulesConfig) string {
 	return ""
 }
 
-func attemptTimes(_ *machine, now, before *v1beta1.NodeModulesConfig) string {
-	a, was := attemptOf(now), attemptOf(before)
+func attemptTimes(j *trial, _ *machine, now, before *v1beta1.NodeModulesConfig) string {
+	a, was := j.attemptOf(now), j.attemptOf(before)
 	if a == nil || was == nil || now.UID != before.UID {
 		return ""
 	}
@@ -145,41 +146,41 @@ func attemptTimes(_ *machine, now, before *v1beta1.NodeModulesConfig) string {
 }
 
 // serves says whether a node's report is of what its order says, live in the node's boot.
-func (j *judge) serves(node string) func(*v1beta1.NodeModulesConfig) bool {
+func (j *trial) serves(node string) func(*v1beta1.NodeModulesConfig) bool {
 	return func(n *v1beta1.NodeModulesConfig) bool {
-		o, live := orderOf(n), liveIn(n)
+		o, live := j.orderOf(n), j.liveIn(n)
 		return loads(o) && live != nil && live.Config != nil && live.Config.ContainerImage == o.Config.ContainerImage &&
-			slices.ContainsFunc(seen[*corev1.Node](j, kindNode, node), func(n *corev1.Node) bool {
+			slices.ContainsFunc(seen[*corev1.Node](j.judge, kindNode, node), func(n *corev1.Node) bool {
 				return n != nil && n.Status.NodeInfo.BootID == live.BootID
 			})
 	}
 }
 
 // served says whether the operator may know that a node has what it is ordered.
-func (j *judge) served(node string) bool {
-	return slices.ContainsFunc(seen[*v1beta1.NodeModulesConfig](j, kindOrders, node), j.serves(node))
+func (j *trial) served(node string) bool {
+	return slices.ContainsFunc(seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, node), j.serves(node))
 }
 
-func readyIsEarned(j *judge, r *write) string {
+func readyIsEarned(j *trial, r *write) string {
 	now, before, _ := both[*corev1.Node](r)
 	if now == nil || r.actor != "node" {
 		return ""
 	}
-	_, has := now.Labels[v1beta1.ReadyLabel(namespace, name)]
+	_, has := now.Labels[v1beta1.ReadyLabel(namespace, j.name)]
 	had := false
 	if before != nil {
-		_, had = before.Labels[v1beta1.ReadyLabel(namespace, name)]
+		_, had = before.Labels[v1beta1.ReadyLabel(namespace, j.name)]
 	}
 	if has && !had && !j.served(r.key) {
-		n := last[*v1beta1.NodeModulesConfig](j, kindOrders, r.key)
-		return fmt.Sprintf("%s gets the ready label; it is ordered %s, and says %+v", r.key, say(orderOf(n)), liveIn(n))
+		n := last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, r.key)
+		return fmt.Sprintf("%s gets the ready label; it is ordered %s, and says %+v", r.key, say(j.orderOf(n)), j.liveIn(n))
 	}
 	return ""
 }
 
 // told has a promise look at each status of the Module.
-func told(check func(j *judge, now, before *v1beta1.Module) string) func(*judge, *write) string {
-	return func(j *judge, r *write) string {
+func told(check func(j *trial, now, before *v1beta1.Module) string) func(*trial, *write) string {
+	return func(j *trial, r *write) string {
 		now, before, _ := both[*v1beta1.Module](r)
 		if now == nil || before != nil && before.UID == now.UID && reflect.DeepEqual(now.Status, before.Status) {
 			return ""
@@ -191,8 +192,8 @@ func told(check func(j *judge, now, before *v1beta1.Module) string) func(*judge,
 	}
 }
 
-func statusHasOneWriter(j *judge, r *write) string {
-	return told(func(_ *judge, now, before *v1beta1.Module) string {
+func statusHasOneWriter(j *trial, r *write) string {
+	return told(func(_ *trial, now, before *v1beta1.Module) string {
 		a, b := now.Status, before.Status
 		a.Problems, b.Problems = nil, nil
 		if r.actor != "status" && !reflect.DeepEqual(a, b) ||
@@ -203,14 +204,14 @@ func statusHasOneWriter(j *judge, r *write) string {
 	})(j, r)
 }
 
-func observedNotAhead(_ *judge, now, before *v1beta1.Module) string {
+func observedNotAhead(_ *trial, now, before *v1beta1.Module) string {
 	if g := now.Status.ObservedGeneration; g > now.Generation || g < before.Status.ObservedGeneration {
 		return fmt.Sprintf("observedGeneration became %d of %d, and the generation is %d", g, before.Status.ObservedGeneration, now.Generation)
 	}
 	return ""
 }
 
-func conditionReasons(_ *judge, now, _ *v1beta1.Module) string {
+func conditionReasons(_ *trial, now, _ *v1beta1.Module) string {
 	for _, c := range now.Status.Conditions {
 		if !reasons.Known(c.Reason) {
 			return fmt.Sprintf("the condition %s has the reason %q", c.Type, c.Reason)
@@ -224,7 +225,7 @@ func conditionReasons(_ *judge, now, _ *v1beta1.Module) string {
 	return ""
 }
 
-func conditionsNameCauses(_ *judge, now, _ *v1beta1.Module) string {
+func conditionsNameCauses(_ *trial, now, _ *v1beta1.Module) string {
 	for _, c := range now.Status.Conditions {
 		if c.Status != metav1.ConditionTrue && c.Message == "" {
 			return fmt.Sprintf("the condition %s is %s for %s, without a message", c.Type, c.Status, c.Reason)
@@ -233,7 +234,7 @@ func conditionsNameCauses(_ *judge, now, _ *v1beta1.Module) string {
 	return ""
 }
 
-func conditionTimes(_ *judge, now, before *v1beta1.Module) string {
+func conditionTimes(_ *trial, now, before *v1beta1.Module) string {
 	for _, c := range now.Status.Conditions {
 		was := meta.FindStatusCondition(before.Status.Conditions, c.Type)
 		if was == nil {
@@ -251,7 +252,7 @@ func isTrue(m *v1beta1.Module, condition string) bool {
 	return meta.IsStatusConditionTrue(m.Status.Conditions, condition)
 }
 
-func readyIsAll(_ *judge, now, _ *v1beta1.Module) string {
+func readyIsAll(_ *trial, now, _ *v1beta1.Module) string {
 	if !isTrue(now, "Ready") {
 		return ""
 	}
@@ -263,7 +264,7 @@ func readyIsAll(_ *judge, now, _ *v1beta1.Module) string {
 	return ""
 }
 
-func stalledIsFinal(_ *judge, now, _ *v1beta1.Module) string {
+func stalledIsFinal(_ *trial, now, _ *v1beta1.Module) string {
 	stalled, ready := meta.FindStatusCondition(now.Status.Conditions, "Stalled"), meta.FindStatusCondition(now.Status.Conditions, "Ready")
 	switch {
 	case stalled == nil:
@@ -276,7 +277,7 @@ func stalledIsFinal(_ *judge, now, _ *v1beta1.Module) string {
 	return ""
 }
 
-func countsAreEarned(j *judge, now, _ *v1beta1.Module) string {
+func countsAreEarned(j *trial, now, _ *v1beta1.Module) string {
 	most := 0
 	for _, m := range j.w.nodes {
 		if j.served(m.name) {
@@ -289,17 +290,68 @@ func countsAreEarned(j *judge, now, _ *v1beta1.Module) string {
 	return ""
 }
 
-func loadedIsEarned(j *judge, now, before *v1beta1.Module) string {
+func loadedIsEarned(j *trial, now, before *v1beta1.Module) string {
 	if !isTrue(now, "Loaded") || isTrue(before, "Loaded") && now.Status.ObservedGeneration == before.Status.ObservedGeneration {
 		return ""
 	}
 	for _, m := range j.w.nodes {
 		wanted := every(j.modules(), func(module *v1beta1.Module) bool {
-			return every(seen[*corev1.Node](j, kindNode, m.name), func(n *corev1.Node) bool { return selects(module, n) })
+			return every(seen[*corev1.Node](j.judge, kindNode, m.name), func(n *corev1.Node) bool { return selects(module, n) })
 		})
 		if wanted && !j.served(m.name) {
 			return fmt.Sprintf("Loaded is True, and %s does not say that it has the kernel module", m.name)
 		}
+	}
+	return ""
+}
+
+// went has a promise look at the Module when its last finalizer goes.
+func went(check func(*trial, *v1beta1.Module) string) func(*trial, *write) string {
+	return func(j *trial, r *write) string {
+		now, before, _ := both[*v1beta1.Module](r)
+		if now != nil || before == nil || before.DeletionTimestamp == nil || r.actor != "module" {
+			return ""
+		}
+		return check(j, before)
+	}
+}
+
+func departsWhole(j *trial, _ *v1beta1.Module) string {
+	for _, m := range j.w.nodes {
+		o := j.orderOf(last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name))
+		if loads(o) && last[*corev1.Node](j.judge, kindNode, m.name) != nil {
+			return fmt.Sprintf("the Module is gone, and %s is ordered %s", m.name, say(o))
+		}
+	}
+	return ""
+}
+
+func departsLate(j *trial, module *v1beta1.Module) string {
+	if j.w.clock.Since(module.DeletionTimestamp.Time) >= v1beta1.DefaultDeletionTimeout {
+		return ""
+	}
+	for _, m := range j.w.nodes {
+		open := every(seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name), func(n *v1beta1.NodeModulesConfig) bool {
+			a := j.attemptOf(n)
+			return unloads(j.orderOf(n)) && (a == nil || a.State != v1beta1.AttemptAbsent)
+		})
+		there := every(seen[*corev1.Node](j.judge, kindNode, m.name), func(n *corev1.Node) bool { return n != nil && n.DeletionTimestamp == nil })
+		if open && there {
+			return fmt.Sprintf("the Module is gone after %s, and %s has not answered", j.w.clock.Since(module.DeletionTimestamp.Time), m.name)
+		}
+	}
+	return ""
+}
+
+func pausedStays(j *trial, module *v1beta1.Module) string {
+	known := j.modules()
+	if !slices.ContainsFunc(j.w.nodes, func(m *machine) bool {
+		return j.orderOf(last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name)) != nil
+	}) {
+		return "" // nothing is left to touch
+	}
+	if paused(module) && every(known, func(m *v1beta1.Module) bool { return m == nil || paused(m) }) && known[0] != nil {
+		return "the Module is gone, and was paused"
 	}
 	return ""
 }

@@ -13,11 +13,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/test/sim/images"
 )
 
 // stillness is a history that has come to rest.
 type stillness struct {
-	judge  *judge
+	judge  *trial
 	module *v1beta1.Module // nil: there is none
 	nodes  []stillNode     // those that have a Node object
 	// written is what was written in ten rounds, and passes how many passes they took.
@@ -36,15 +37,15 @@ type stillNode struct {
 }
 
 // still looks at what there is.
-func (w *World) still() *stillness {
-	s := &stillness{judge: &w.judge, module: w.module()}
-	for _, m := range w.nodes {
-		n := last[*corev1.Node](&w.judge, kindNode, m.name)
+func (j *trial) still() *stillness {
+	s := &stillness{judge: j, module: j.w.module(j.subject)}
+	for _, m := range j.w.nodes {
+		n := last[*corev1.Node](j.judge, kindNode, m.name)
 		if n == nil {
 			continue
 		}
-		config := last[*v1beta1.NodeModulesConfig](&w.judge, kindOrders, m.name)
-		s.nodes = append(s.nodes, stillNode{m, n, config, orderOf(config), m.live(), selects(s.module, n)})
+		config := last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name)
+		s.nodes = append(s.nodes, stillNode{m, n, config, j.orderOf(config), j.live(m), selects(s.module, n)})
 	}
 	return s
 }
@@ -80,10 +81,11 @@ func (s *stillness) say(n stillNode) string {
 	want := "nothing"
 	if n.selected {
 		c := &s.module.Spec.ModuleLoader.Container
-		want = fmt.Sprintf("%s remove=%v parameters=%v policy=%s", short(imageIn(s.module)), c.InTreeModulesToRemove, c.Modprobe.Parameters,
-			c.UnloadPolicy)
+		want = fmt.Sprintf("%s remove=%v parameters=%v policy=%s", images.Short(imageIn(s.module)), c.InTreeModulesToRemove,
+			c.Modprobe.Parameters, c.UnloadPolicy)
 	}
-	return fmt.Sprintf("the Module says %s; ordered %s; live %q; attempt %s", want, say(n.order), short(n.live), tried(n.config))
+	return fmt.Sprintf("the Module says %s; ordered %s; live %q; attempt %s", want, say(n.order), images.Short(n.live),
+		s.judge.tried(n.config))
 }
 
 func ordersAreCurrent(s *stillness, n stillNode) string {
@@ -103,11 +105,11 @@ func nothingToLose(s *stillness, n stillNode) string {
 func kernelsFollow(s *stillness, n stillNode) string {
 	// What a node had when its Node was deleted is kept: its orders went with it, and none means
 	// nothing.
-	if a := attemptOf(n.config); a != nil && a.Reason == v1beta1.ReasonAlreadyLoadedForeign && !n.m.loadedByAgent() {
+	if a := s.judge.attemptOf(n.config); a != nil && a.Reason == v1beta1.ReasonAlreadyLoadedForeign && !s.judge.loadedByAgent(n.m) {
 		return "" // what a person loaded is not touched
 	}
 	if s.current(n) && n.selected && n.live != imageIn(s.module) ||
-		n.order == nil && n.live != "" && n.m.loadedByAgent() && !s.judge.wasGone(n.m) {
+		n.order == nil && n.live != "" && s.judge.loadedByAgent(n.m) && !s.judge.wasGone(n.m) {
 		return s.say(n)
 	}
 	return ""
@@ -118,19 +120,8 @@ func (j *judge) wasGone(m *machine) bool {
 	return slices.ContainsFunc(j.past[kindNode+"/"+m.name], func(v version) bool { return v.object == nil })
 }
 
-// loadedByAgent says whether what is live came by the agent, not by hand.
-func (m *machine) loadedByAgent() bool {
-	calls := m.kernel.Calls()
-	for i := len(calls) - 1; i >= 0; i-- {
-		if c := calls[i]; c.Module == name && c.Result == "" && (c.Call == "finit_module" || c.Call == "insmod") {
-			return c.Call == "finit_module"
-		}
-	}
-	return false
-}
-
 func readyLabelIsSo(s *stillness, n stillNode) string {
-	if _, has := n.node.Labels[v1beta1.ReadyLabel(namespace, name)]; has != s.has(n) {
+	if _, has := n.node.Labels[v1beta1.ReadyLabel(namespace, s.judge.name)]; has != s.has(n) {
 		return fmt.Sprintf("the ready label is there: %t; %s", has, s.say(n))
 	}
 	return ""
@@ -194,11 +185,19 @@ func inTreeComesBack(s *stillness, n stillNode) string {
 		return ""
 	}
 	for _, module := range slices.Sorted(maps.Keys(s.judge.kernelOf(n.m.name).out)) {
-		if module != name {
+		if slices.Contains(images.Own, module) && !s.removedByOther(n, module) {
 			return fmt.Sprintf("%s was taken out and did not come back; %s", module, s.say(n))
 		}
 	}
 	return ""
+}
+
+// removedByOther says whether another Module has something on a node and may want an in-tree module
+// out: no document says whose wish counts then.
+func (s *stillness) removedByOther(n stillNode, module string) bool {
+	return slices.ContainsFunc(subjects, func(other subject) bool {
+		return other != s.judge.subject && (other.live(n.m) != "" || other.orderOf(n.config) != nil)
+	}) && s.judge.kernelOf(n.m.name).named[module]
 }
 
 func notInVain(s *stillness) string {
@@ -214,7 +213,7 @@ func notInVain(s *stillness) string {
 }
 
 func noCarriersLeft(s *stillness) string {
-	for _, pod := range there[*corev1.Pod](s.judge, kindPod) {
+	for _, pod := range there[*corev1.Pod](s.judge.judge, kindPod) {
 		if strings.HasPrefix(pod.Name, v1beta1.CarrierPrefix) {
 			return fmt.Sprintf("%s is still there, on %s", pod.Name, pod.Spec.NodeName)
 		}
@@ -249,10 +248,12 @@ func nothingLeft(s *stillness) string {
 		return ""
 	}
 	for _, n := range s.nodes {
-		if own := ours(n.node.Labels); len(own) > 0 {
-			return fmt.Sprintf("there is no Module, and %s has the labels %v", n.m.name, own)
+		for label := range ours(n.node.Labels) {
+			if strings.Contains(label, "/"+namespace+"."+s.judge.name+".") {
+				return fmt.Sprintf("there is no Module, and %s has the label %s", n.m.name, label)
+			}
 		}
-		if n.config != nil && (len(n.config.Spec.Modules) > 0 || len(n.config.Finalizers) > 0) {
+		if n.config != nil && (n.order != nil || len(n.config.Spec.Modules) == 0 && len(n.config.Finalizers) > 0) {
 			return fmt.Sprintf("there is no Module, and %s has the order %s and the finalizers %v", n.m.name, say(n.order), n.config.Finalizers)
 		}
 	}
@@ -260,7 +261,7 @@ func nothingLeft(s *stillness) string {
 }
 
 func ordersWithoutNodes(s *stillness) string {
-	for _, o := range there[*v1beta1.NodeModulesConfig](s.judge, kindOrders) {
+	for _, o := range there[*v1beta1.NodeModulesConfig](s.judge.judge, kindOrders) {
 		if !slices.ContainsFunc(s.nodes, func(n stillNode) bool {
 			return len(o.OwnerReferences) == 1 && n.node.UID == o.OwnerReferences[0].UID
 		}) {

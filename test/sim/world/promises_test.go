@@ -20,12 +20,12 @@ import (
 	"github.com/drover-project/drover/internal/agent/host/fake"
 )
 
-const orderFinalizer = "drover.dev/orders"
-
 // doctor changes what the judge is shown of a world, behind the product's back.
 type doctor struct {
 	t *testing.T
 	*World
+
+	request string // of the operator's passes
 }
 
 // asked names the promises that are broken.
@@ -42,18 +42,18 @@ func asked(ask func(*Promise) string) (broken []string) {
 // order.
 func (d *doctor) called(change func(*v1beta1.NodeModuleSpec), what, module, image string, parameters ...string) []string {
 	m := d.nodes[0]
-	o := orderOf(m.shown).DeepCopy()
+	o := nic.orderOf(m.shown).DeepCopy()
 	if change == nil {
 		o = nil
 	} else {
 		change(o)
 	}
-	c := &fake.Call{Call: what, Module: module, Params: parameters, For: namespace + "/" + name}
+	c := &fake.Call{Call: what, Module: module, Params: parameters, For: nic.key()}
 	return asked(func(p *Promise) string {
 		if p.call == nil {
 			return ""
 		}
-		return p.call(&call{&d.judge, m, d.judge.kernelOf(m.name), o, c, image})
+		return p.call(&call{d.trial(), m, d.judge.kernelOf(m.name), o, c, image})
 	})
 }
 
@@ -67,13 +67,18 @@ func (d *doctor) wrote(actor, kind, key string, object client.Object) []string {
 		revision = max(revision, past[len(past)-1].revision+1)
 	}
 	d.judge.past[at] = append(d.judge.past[at], version{revision, object})
+	d.judge.request = d.request
 	return asked(func(p *Promise) string {
-		if p.write == nil || p.of != kind {
-			return ""
+		text := ""
+		for _, t := range d.judge.all() {
+			text += t.asked(p, r)
 		}
-		return p.write(&d.judge, r)
+		return text
 	})
 }
+
+// trial is that of the first Module.
+func (d *doctor) trial() *trial { return d.judge.all()[0] }
 
 // known lets the operator have seen all.
 func (d *doctor) known() {
@@ -89,29 +94,29 @@ func (d *doctor) orders(actor, node string, change func(*v1beta1.NodeModulesConf
 }
 
 func (d *doctor) order(node string, change func(*v1beta1.NodeModuleSpec)) []string {
-	return d.orders("module", node, func(n *v1beta1.NodeModulesConfig) { change(orderOf(n)) })
+	return d.orders("module", node, func(n *v1beta1.NodeModulesConfig) { change(nic.orderOf(n)) })
 }
 
 func (d *doctor) image(node string, a uint8) []string {
-	return d.order(node, func(o *v1beta1.NodeModuleSpec) { o.Config.ContainerImage = imageOf(a) })
+	return d.order(node, func(o *v1beta1.NodeModuleSpec) { o.Config.ContainerImage = nic.image(a) })
 }
 
 func (d *doctor) absent(reason string, finalizers ...string) []string {
 	return d.orders("module", "n0", func(n *v1beta1.NodeModulesConfig) {
 		n.Finalizers = finalizers
-		orderOf(n).State, orderOf(n).Reason = v1beta1.NodeModuleAbsent, reason
+		nic.orderOf(n).State, nic.orderOf(n).Reason = v1beta1.NodeModuleAbsent, reason
 	})
 }
 
 func (d *doctor) attempt(a v1beta1.NodeModuleAttempt) []string {
-	a.Name, a.Namespace = name, namespace
+	a.Name, a.Namespace = nic.name, namespace
 	return d.orders("n0's agent", "n0", func(n *v1beta1.NodeModulesConfig) { n.Status.Attempts = []v1beta1.NodeModuleAttempt{a} })
 }
 
 func (d *doctor) modified(actor string, change func(*v1beta1.Module)) []string {
-	m := last[*v1beta1.Module](&d.judge, kindModule, namespace+"/"+name).DeepCopy()
+	m := last[*v1beta1.Module](&d.judge, kindModule, nic.key()).DeepCopy()
 	change(m)
-	return d.wrote(actor, kindModule, namespace+"/"+name, m)
+	return d.wrote(actor, kindModule, nic.key(), m)
 }
 
 func (d *doctor) status(change func(*v1beta1.ModuleStatus)) []string {
@@ -132,7 +137,7 @@ func (d *doctor) carrier(image, node, delivery string) []string {
 
 // rest shows a world at rest that is changed before.
 func (d *doctor) rest(change func(*stillness)) []string {
-	s := d.still()
+	s := d.trial().still()
 	if s.module != nil {
 		s.module = s.module.DeepCopy()
 	}
@@ -150,7 +155,7 @@ func (d *doctor) rest(change func(*stillness)) []string {
 
 // lost makes all that is told of n0 say that it has nothing.
 func (s *stillness) lost() {
-	delete(s.nodes[0].node.Labels, v1beta1.ReadyLabel(namespace, name))
+	delete(s.nodes[0].node.Labels, v1beta1.ReadyLabel(namespace, nic.name))
 	s.module.Status.ModuleLoader.AvailableNumber--
 	set(&s.module.Status, "Ready", metav1.ConditionFalse, "Loading", "x")
 	set(&s.module.Status, "Loaded", metav1.ConditionFalse, "Loading", "x")
@@ -167,7 +172,7 @@ func set(s *v1beta1.ModuleStatus, condition string, status metav1.ConditionStatu
 
 func setImage(a uint8) func(*v1beta1.Module) {
 	return func(m *v1beta1.Module) {
-		m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = imageOf(a)
+		m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = nic.image(a)
 		m.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(1 + int32(a)%2))
 	}
 }
@@ -181,7 +186,7 @@ func notLive(n *v1beta1.NodeModulesConfig) { n.Status.Modules = nil }
 func deleting(m *v1beta1.Module) { m.DeletionTimestamp = &metav1.Time{Time: epoch} }
 
 // gone shows the Module's end.
-func (d *doctor) gone() []string { return d.wrote("module", kindModule, namespace+"/"+name, nil) }
+func (d *doctor) gone() []string { return d.wrote("module", kindModule, nic.key(), nil) }
 
 // TestPromisesCanFail breaks each promise, and no other.
 func TestPromisesCanFail(t *testing.T) {
@@ -225,10 +230,10 @@ func healthy(t *testing.T) *doctor {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Close)
-	w.act("begin", w.create)
+	w.act("begin", func() { w.create(nic, 0) })
 	w.rest(10 * time.Minute)
 	if w.found != nil {
 		t.Fatal(w.found)
 	}
-	return &doctor{t, w}
+	return &doctor{t, w, nic.key()}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/test/sim/history"
+	"github.com/drover-project/drover/test/sim/images"
 )
 
 // verb is a kind of event, and what happens.
@@ -24,14 +25,14 @@ type verb struct {
 	do        func(w *World, a, b uint8)
 }
 
-// onModule has a verb change the Module.
-func onModule(change func(m *v1beta1.Module, a, b uint8)) func(*World, uint8, uint8) {
-	return func(w *World, a, b uint8) { w.edit(func(m *v1beta1.Module) { change(m, a, b) }) }
+// onModule has a verb change a Module.
+func onModule(s subject, change func(m *v1beta1.Module, a, b uint8)) func(*World, uint8, uint8) {
+	return func(w *World, a, b uint8) { w.edit(s, func(m *v1beta1.Module) { change(m, a, b) }) }
 }
 
-// loader has a verb change the Module's moduleLoader, if there is one.
-func loader(change func(c *v1beta1.ModuleLoaderContainerSpec, a, b uint8)) func(*World, uint8, uint8) {
-	return onModule(func(m *v1beta1.Module, a, b uint8) {
+// loader has a verb change a Module's moduleLoader, if there is one.
+func loader(s subject, change func(c *v1beta1.ModuleLoaderContainerSpec, a, b uint8)) func(*World, uint8, uint8) {
+	return onModule(s, func(m *v1beta1.Module, a, b uint8) {
 		if m.Spec.ModuleLoader != nil {
 			change(&m.Spec.ModuleLoader.Container, a, b)
 		}
@@ -58,50 +59,43 @@ var verbs = []verb{
 		}
 	}},
 
-	{"Image", 5, false, loader(func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) {
-		c.KernelMappings[0].ContainerImage = imageOf(a)
+	{"Image", 5, false, loader(nic, func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) {
+		c.KernelMappings[0].ContainerImage = nic.image(a)
 	})},
-	{"Remove", 3, false, loader(func(c *v1beta1.ModuleLoaderContainerSpec, _, b uint8) {
+	{"Remove", 3, false, loader(nic, func(c *v1beta1.ModuleLoaderContainerSpec, _, b uint8) {
 		c.InTreeModulesToRemove = [][]string{nil, {"stock"}, {"other", "stock"}}[int(b)%3]
 	})},
-	{"Parameters", 1, false, loader(func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) {
+	{"Parameters", 1, false, loader(nic, func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) {
 		c.Modprobe.Parameters = [][]string{nil, {"a=1"}, {"a=2"}}[int(a)%3]
 	})},
-	{"UnloadPolicy", 2, false, loader(func(c *v1beta1.ModuleLoaderContainerSpec, a, b uint8) {
+	{"UnloadPolicy", 2, false, loader(nic, func(c *v1beta1.ModuleLoaderContainerSpec, a, b uint8) {
 		c.UnloadPolicy = []v1beta1.UnloadPolicy{v1beta1.UnloadOnReboot, v1beta1.UnloadWait}[int(a)%2]
 		if b%2 == 1 {
-			c.KernelMappings[0].ContainerImage = imageOf(b / 2)
+			c.KernelMappings[0].ContainerImage = nic.image(b / 2)
 		}
 	})},
-	{"Mapping", 1, false, loader(func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) {
+	{"Mapping", 1, false, loader(nic, func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) {
 		c.KernelMappings[0].Regexp = []string{"^.+$", "^5\\."}[int(a)%2]
 	})},
-	{"Version", 1, false, loader(func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) { c.Version = []string{"", "1", "2"}[int(a)%3] })},
-	{"Loader", 1, false, onModule(func(m *v1beta1.Module, a, b uint8) {
+	{"Version", 1, false, loader(nic, func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) {
+		c.Version = []string{"", "1", "2"}[int(a)%3]
+	})},
+	{"Loader", 1, false, onModule(nic, func(m *v1beta1.Module, a, b uint8) {
 		m.Spec.ModuleLoader = nil
 		if b%2 == 0 {
-			m.Spec.ModuleLoader = loaderOf(imageOf(a))
+			m.Spec.ModuleLoader = nic.loader(a)
 		}
 	})},
-	{"Selector", 1, false, onModule(func(m *v1beta1.Module, a, _ uint8) {
+	{"Selector", 1, false, onModule(nic, func(m *v1beta1.Module, a, _ uint8) {
 		m.Spec.Selector = map[string]string{testLabel: []string{"yes", "no"}[int(a)%2]}
 	})},
-	{"Pause", 3, false, onModule(func(m *v1beta1.Module, _, b uint8) {
-		m.Annotations = nil
-		if b%2 == 1 {
-			m.Annotations = map[string]string{v1beta1.PausedAnnotation: "sim"}
-		}
-	})},
-	{"PauseRollout", 1, false, onModule(func(m *v1beta1.Module, _, b uint8) { m.Spec.Rollout.Paused = b%2 == 1 })},
-	{"MaxUnavailable", 1, false, onModule(func(m *v1beta1.Module, a, _ uint8) {
+	{"Pause", 3, false, onModule(nic, func(m *v1beta1.Module, _, b uint8) { pauseIf(m, b%2 == 1) })},
+	{"PauseRollout", 1, false, onModule(nic, func(m *v1beta1.Module, _, b uint8) { m.Spec.Rollout.Paused = b%2 == 1 })},
+	{"MaxUnavailable", 1, false, onModule(nic, func(m *v1beta1.Module, a, _ uint8) {
 		m.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(int32(a)%2 + 1))
 	})},
-	{"Delete", 1, false, func(w *World, _, _ uint8) {
-		if m := w.module(); m != nil {
-			must(client.IgnoreNotFound(w.admin.Delete(w.ctx, m)))
-		}
-	}},
-	{"Create", 1, false, func(w *World, _, _ uint8) { w.create() }},
+	{"Delete", 1, false, func(w *World, _, _ uint8) { w.delete(nic) }},
+	{"Create", 1, false, func(w *World, _, _ uint8) { w.create(nic, 0) }},
 
 	{"Label", 2, false, onNode(func(m *machine, b uint8) {
 		m.edit(func(n *corev1.Node) { n.Labels[testLabel] = []string{"yes", "no"}[int(b)%2] })
@@ -117,21 +111,21 @@ var verbs = []verb{
 	})},
 	{"Cordon", 1, false, onNode(func(m *machine, b uint8) { m.edit(func(n *corev1.Node) { n.Spec.Unschedulable = b%2 == 1 }) })},
 	{"Reboot", 3, false, onNode(func(m *machine, _ uint8) { m.reboot() })},
-	{"Hold", 2, false, onNode(func(m *machine, b uint8) { m.hold(name, b%2 == 1) })},
+	{"Hold", 2, false, onNode(func(m *machine, b uint8) { m.hold(nic.name, b%2 == 1) })},
 	{"HoldStock", 2, false, onNode(func(m *machine, b uint8) { m.hold("stock", b%2 == 1) })},
 	{"Rmmod", 1, false, onNode(func(m *machine, b uint8) {
-		_ = m.kernel.Rmmod([]string{name, "stock"}[int(b)%2])
+		_ = m.kernel.Rmmod([]string{nic.name, "stock"}[int(b)%2])
 		m.w.judge.kernel(m)
 	})},
 	{"Insmod", 1, false, onNode(func(m *machine, b uint8) {
-		_ = m.kernel.Insmod(contentOf(imageOf(b)))
+		_ = m.kernel.Insmod(images.Content(nic.image(b), release))
 		m.w.judge.kernel(m)
 	})},
 	{"LoadFails", 2, false, onNode(func(m *machine, b uint8) {
-		m.kernel.Script("finit_module", name, fake.Fault{Errno: []string{"ENOMEM", "ENODEV", "EEXIST"}[int(b)%3], Times: int(b)/3%3 + 1})
+		m.kernel.Script("finit_module", nic.name, fake.Fault{Errno: []string{"ENOMEM", "ENODEV", "EEXIST"}[int(b)%3], Times: int(b)/3%3 + 1})
 	})},
 	{"UnloadFails", 1, false, onNode(func(m *machine, b uint8) {
-		m.kernel.Script("delete_module", name, fake.Fault{Errno: "EBUSY", Times: int(b)%3 + 1})
+		m.kernel.Script("delete_module", nic.name, fake.Fault{Errno: "EBUSY", Times: int(b)%3 + 1})
 	})},
 
 	{"WriteFails", 3, false, func(w *World, _, b uint8) { w.fault = Fault(b)%(faults-1) + 1 }},
@@ -144,6 +138,40 @@ var verbs = []verb{
 	}},
 	{"RestartOperator", 1, false, func(w *World, _, _ uint8) { must(w.startOperator()) }},
 	{"RestartAgent", 2, false, onNode(func(m *machine, _ uint8) { must(m.start()) })},
+
+	{"OtherCreate", 3, false, func(w *World, a, b uint8) {
+		w.create(aux, a)
+		w.edit(aux, func(m *v1beta1.Module) { otherSpec(m, b) })
+	}},
+	{"OtherImage", 3, false, loader(aux, func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) {
+		c.KernelMappings[0].ContainerImage = aux.image(a)
+	})},
+	{"OtherSpec", 2, false, onModule(aux, func(m *v1beta1.Module, _, b uint8) { otherSpec(m, b) })},
+	{"OtherUnloadPolicy", 1, false, loader(aux, func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) {
+		c.UnloadPolicy = []v1beta1.UnloadPolicy{v1beta1.UnloadOnReboot, v1beta1.UnloadWait}[int(a)%2]
+	})},
+	{"OtherPause", 1, false, onModule(aux, func(m *v1beta1.Module, _, b uint8) { pauseIf(m, b%2 == 1) })},
+	{"OtherDelete", 1, false, func(w *World, _, _ uint8) { w.delete(aux) }},
+	{"OtherHold", 1, false, onNode(func(m *machine, b uint8) { m.hold(aux.name, b%2 == 1) })},
+	{"OtherLoadFails", 1, false, onNode(func(m *machine, b uint8) {
+		m.kernel.Script("finit_module", aux.name, fake.Fault{Errno: []string{"ENOMEM", "ENODEV", "EEXIST"}[int(b)%3], Times: int(b)/3%3 + 1})
+	})},
+}
+
+// otherSpec says what the second Module has removed, and which nodes it selects.
+func otherSpec(m *v1beta1.Module, b uint8) {
+	m.Spec.Selector = []map[string]string{{testLabel: "yes"}, {}, {testLabel: "no"}}[int(b)/2%3]
+	if m.Spec.ModuleLoader != nil {
+		m.Spec.ModuleLoader.Container.InTreeModulesToRemove = [][]string{nil, {"stock"}}[int(b)%2]
+	}
+}
+
+// pauseIf pauses a Module by its annotation, or ends that.
+func pauseIf(m *v1beta1.Module, is bool) {
+	m.Annotations = nil
+	if is {
+		m.Annotations = map[string]string{v1beta1.PausedAnnotation: "sim"}
+	}
 }
 
 // between are the events that can happen between two requests of a pass.

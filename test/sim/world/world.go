@@ -33,7 +33,6 @@ import (
 const (
 	release   = "6.1.0-1-test"
 	namespace = "tenant"
-	name      = "nic"
 	nodes     = 3
 	testLabel = "test"
 )

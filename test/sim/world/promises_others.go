@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/test/sim/images"
+)
+
+// subject is a Module that histories have, of its kernel module's name.
+type subject struct{ name string }
+
+// subjects are the Modules of histories. A history begins with the first alone.
+var (
+	nic      = subject{images.Names[0]}
+	aux      = subject{images.Names[1]}
+	subjects = []subject{nic, aux}
+)
+
+func (s subject) key() string { return namespace + "/" + s.name }
+
+// image is the Module's image of a number.
+func (s subject) image(a uint8) string { return images.Of(s.name, a) }
+
+// concerns says whether a write may be about the Module: orders, status and labels of a node are
+// about all.
+func (s subject) concerns(r *write) bool {
+	switch r.kind {
+	case kindModule:
+		return r.key == s.key()
+	case kindPod:
+		pod, before, _ := both[*corev1.Pod](r)
+		if pod == nil {
+			pod = before
+		}
+		return pod != nil && images.Module(carries(pod)) == s.name
+	}
+	return true
+}
+
+// orderOf is the Module's order among those of a node; nil: there is none.
+func (s subject) orderOf(n *v1beta1.NodeModulesConfig) *v1beta1.NodeModuleSpec {
+	if n == nil {
+		return nil
+	}
+	return of(s, n.Spec.Modules, func(o *v1beta1.NodeModuleSpec) string { return o.Name })
+}
+
+// attemptOf is what a node's agent says of the order; nil: nothing.
+func (s subject) attemptOf(n *v1beta1.NodeModulesConfig) *v1beta1.NodeModuleAttempt {
+	if n == nil {
+		return nil
+	}
+	return of(s, n.Status.Attempts, func(a *v1beta1.NodeModuleAttempt) string { return a.Name })
+}
+
+// liveIn is what a node's agent says to be live; nil: nothing.
+func (s subject) liveIn(n *v1beta1.NodeModulesConfig) *v1beta1.NodeModuleStatus {
+	if n == nil {
+		return nil
+	}
+	return of(s, n.Status.Modules, func(m *v1beta1.NodeModuleStatus) string { return m.Name })
+}
+
+// of is the element of the Module's name.
+func of[T any](s subject, all []T, name func(*T) string) *T {
+	for i := range all {
+		if name(&all[i]) == s.name {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// otherPromises are about other Modules that share the nodes.
+var otherPromises = []Promise{
+	{Name: "calls-apart", Text: "What an agent does for one Module leaves the kernel module of another alone.",
+		Source: sourceOrders + ", 1", call: callsApart},
+	{Name: "entries-apart", Text: "A Module's pass changes no order but its own.", Source: sourceOrders + ", 2", of: kindOrders,
+		write: entriesApart},
+	{Name: "entries-owned", Text: "Each order that is applied belongs to one field owner, which names its Module.",
+		Source: sourceOrders + ", 2", of: kindOrders, write: ordered(entriesAreOwned)},
+	{Name: "absent-stays-held", Text: "While an order to unload stands, what is done for others leaves its finalizer.",
+		Source: sourceOrders + ", 4", of: kindOrders, write: absentStaysHeld},
+}
+
+func callsApart(c *call) string {
+	if c.Module != c.judge.name && slices.Contains(images.Names, c.Module) {
+		return fmt.Sprintf("%s called %s for %s, and its order is %s", c.m.name, c.Call.Call, c.Module, say(c.order))
+	}
+	return ""
+}
+
+func entriesApart(j *trial, r *write) string {
+	now, before, _ := both[*v1beta1.NodeModulesConfig](r)
+	if r.actor == "module" && j.request != "" && j.request != j.key() && !reflect.DeepEqual(j.orderOf(now), j.orderOf(before)) {
+		return fmt.Sprintf("a pass of %s made the order of %s %s of %s", j.request, r.key, say(j.orderOf(now)), say(j.orderOf(before)))
+	}
+	return ""
+}
+
+func entriesAreOwned(j *trial, o order) string {
+	entry := fmt.Sprintf(`"k:{\"name\":\"%s\",\"namespace\":\"%s\"}"`, j.name, namespace)
+	var owners []string
+	for _, f := range o.config.ManagedFields {
+		if f.Subresource == "" && f.FieldsV1 != nil && strings.Contains(string(f.FieldsV1.Raw), entry) {
+			owners = append(owners, f.Manager)
+		}
+	}
+	if want := "drover/" + j.key(); o.now != nil && !slices.Equal(owners, []string{want}) {
+		return fmt.Sprintf("the order of %s belongs to %q", o.m.name, owners)
+	}
+	return ""
+}
+
+func absentStaysHeld(j *trial, r *write) string {
+	now, before, _ := both[*v1beta1.NodeModulesConfig](r)
+	if now == nil || before == nil || r.actor != "module" || !unloads(j.orderOf(now)) ||
+		!reflect.DeepEqual(j.orderOf(now), j.orderOf(before)) || last[*corev1.Node](j.judge, kindNode, r.key) == nil {
+		return ""
+	}
+	if slices.Contains(before.Finalizers, orderFinalizer) && !slices.Contains(now.Finalizers, orderFinalizer) {
+		return fmt.Sprintf("a pass of %s took the finalizer of %s, which is ordered %s", j.request, r.key, say(j.orderOf(now)))
+	}
+	return ""
+}
