@@ -106,6 +106,11 @@ func openOrdersAreTold(j *trial, m *machine, now, before *v1beta1.NodeModulesCon
 	if was := j.attemptOf(before); was != nil && was.State == v1beta1.AttemptAbsent && loads(o) {
 		return "" // before it loads, an agent takes back that it has unloaded
 	}
+	if loads(o) && o.Delivery != nil && !slices.ContainsFunc(now.Status.Artifacts, func(a v1beta1.NodeArtifact) bool {
+		return a.ID == o.Delivery.ID
+	}) {
+		return "" // waiting for a carrier writes nothing
+	}
 	open := unloads(o) || loads(o) && (j.live(m) != o.Config.ContainerImage || j.liveIn(now) == nil)
 	if open && a == nil {
 		return fmt.Sprintf("%s is ordered %s, has %q live, and says nothing of it", m.name, say(o), images.Short(j.live(m)))
