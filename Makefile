@@ -122,8 +122,8 @@ generate: bin/controller-gen ## Generate deep copies and apply configurations
 	bin/controller-gen object paths=./api/...
 	bin/controller-gen applyconfiguration paths=./api/...
 
-# All packages of a folder but those of which parts of their own are made, such as $(call but,ooto,api).
-but = $(patsubst %,paths=./$(2)/%/...,$(filter-out $(1),$(notdir $(wildcard $(2)/*))))
+# All packages below a folder but those of which parts of their own are made, such as $(call but,ooto,api).
+but = $(patsubst %,paths=./$(2)/%/...,$(filter-out $(1),$(notdir $(patsubst %/,%,$(wildcard $(2)/*/)))))
 
 bin/helm: tools/helm/go.mod tools/helm/go.sum
 	@echo "building helm (minutes the first time)"
