@@ -351,12 +351,15 @@ chaos-node: ## Make EVENTS random things (of one SEED) happen to an agent on a f
 	@go test ./internal/agent -run '^TestChaos$$' -count=1 -timeout 20m -v -chaos.events=$(EVENTS) -chaos.seed=$(SEED) -chaos.break=$(BREAK) | awk '/^RESULT/ {r = $$0; next} {print} END {print r}'
 
 # A Go module of its own, which links kube-apiserver.
-.PHONY: sim sim-test memapi-diff
+.PHONY: sim sim-test sim-mutations memapi-diff
 sim: ## Make histories of a simulated cluster happen, and judge them by promises (SEED=1 HISTORIES=200 MINUTES=10 ONLY=promise)
 	@go build -C test/sim -o ../../.cache/sim . && cd test/sim && ../../.cache/sim --seed $(SEED) --histories $(or $(HISTORIES),200) --minutes $(or $(MINUTES),0) --only "$(ONLY)"
 
 sim-test: ## Test the simulation itself, and play the histories that are kept
 	@go test -C test/sim -vet=off ./history ./images ./memapi ./memetcd ./process ./world # vet would look at all of Kubernetes
+
+sim-mutations: ## Put faults into the product, one at a time: the simulation finds each within its number of histories (ONLY=name, a regular expression)
+	@cd test/sim && go run ./mutations --only "$(ONLY)"
 
 memapi-diff: ## Ask the simulation's API server and kube-apiserver the same QUESTIONS (of one SEED): their answers are equal
 	@go test -C test/sim ./diff -run '^TestAnswersAsKubeAPIServer$$' -count=1 -timeout 60m -v -questions $(or $(QUESTIONS),5200) -seed $(SEED) | awk '/^RESULT/ {r = $$0; next} {print} END {print r}'

@@ -104,6 +104,7 @@ var all = []proof{
 	{group: "fleet", name: "bench-memory", command: "bench-memory NODES=5000 MODULES=20", limit: time.Hour},
 	{group: "tests", name: "memapi-diff", command: "memapi-diff", limit: time.Hour},
 	{group: "tests", name: "sim", command: "sim HISTORIES=100000 MINUTES=10", limit: time.Hour},
+	{group: "tests", name: "sim-mutations", command: "sim-mutations", limit: 2 * time.Hour},
 	{group: "fleet", name: "chaos", command: "chaos NODES=500", limit: time.Hour, counter: []counterproof{
 		{"chaos NODES=10 BREAK=unload", "1 unloads that nobody asked for"},
 		{"chaos NODES=20 BREAK=limit", "reloads over the limit"},

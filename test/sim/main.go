@@ -38,6 +38,7 @@ type options struct {
 	minutes   float64
 	only      string
 	trace     bool
+	shrink    bool
 	workers   int
 	root      string
 	worker    int // which of the workers this process is; -1: the one that starts them
@@ -51,6 +52,7 @@ func main() {
 	flag.Float64Var(&o.minutes, "minutes", 0, "begin no history after so many minutes; 0: no limit")
 	flag.StringVar(&o.only, "only", "", "judge by this promise alone")
 	flag.BoolVar(&o.trace, "trace", false, "print what happens in each history (with one worker)")
+	flag.BoolVar(&o.shrink, "shrink", true, "make the first history that breaks a promise shorter")
 	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "processes at work")
 	flag.StringVar(&o.root, "root", "../..", "the repository's folder")
 	flag.IntVar(&o.worker, "worker", -1, "for sim itself")

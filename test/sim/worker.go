@@ -80,7 +80,7 @@ func one(server *world.Server, dir string, o *options, seed uint64, shrunk map[s
 		return h, nil
 	}
 	h.Promise, h.Text = v.Promise, v.Text
-	if shrunk[v.Promise] || o.trace {
+	if shrunk[v.Promise] || o.trace || !o.shrink {
 		return h, nil
 	}
 	shrunk[v.Promise] = true
