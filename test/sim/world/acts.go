@@ -253,6 +253,7 @@ func (w *World) settle() {
 		}
 	}
 	w.act("end", w.unpause)
+	w.act("end", func() { w.dropPolicy(0); w.dropPolicy(1) })
 	w.rest(3 * time.Hour)
 	w.act("end", w.confirm)
 	w.rest(time.Hour)

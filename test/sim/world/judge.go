@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/test/sim/images"
@@ -32,13 +33,14 @@ const (
 	kindOrders = "nodemodulesconfigs"
 	kindNode   = "minions"
 	kindPod    = "pods"
+	kindPolicy = "modulepolicies"
 )
 
 // orderFinalizer keeps the object of an order to unload.
 const orderFinalizer = "drover.dev/orders"
 
 // cached are the names of these kinds in the operator's caches.
-var cached = map[string]string{kindModule: "Module", kindOrders: "NodeModulesConfig", kindNode: "Node"}
+var cached = map[string]string{kindModule: "Module", kindOrders: "NodeModulesConfig", kindNode: "Node", kindPolicy: "ModulePolicy"}
 
 // version is an object from a revision on; a nil object: there is none.
 type version struct {
@@ -218,6 +220,7 @@ func (j *judge) decode(c *memetcd.Change) *write {
 		kindOrders: func() client.Object { return &v1beta1.NodeModulesConfig{} },
 		kindNode:   func() client.Object { return &corev1.Node{} },
 		kindPod:    func() client.Object { return &corev1.Pod{} },
+		kindPolicy: func() client.Object { return &v1alpha1.ModulePolicy{} },
 	}[r.kind]
 	if made == nil {
 		return r

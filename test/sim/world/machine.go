@@ -99,7 +99,7 @@ func (m *machine) own() error {
 // register makes the Node, as a kubelet does.
 func (m *machine) register() error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: map[string]string{
-		testLabel: "yes", corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}}}
+		testLabel: "yes", corev1.LabelHostname: m.name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}}}
 	if err := m.w.admin.Create(m.w.ctx, node); err != nil {
 		return err
 	}

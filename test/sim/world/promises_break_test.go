@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 )
 
@@ -225,6 +226,14 @@ var breaks = map[string]func(*doctor) []string{
 		d.modified("author", noLoader)
 		d.absent("LoaderRemoved", orderFinalizer)
 		return d.orders("module", "n0", func(n *v1beta1.NodeModulesConfig) { n.Finalizers = nil })
+	},
+
+	"policy-denies": func(d *doctor) []string {
+		d.modified("author", setImage(2))
+		d.wrote("administrator", kindPolicy, "p0", &v1alpha1.ModulePolicy{Spec: v1alpha1.ModulePolicySpec{Mode: v1alpha1.PolicyEnforce,
+			Images: []string{"registry.example/nic:0", "registry.example/aux*"}}})
+		d.known()
+		return d.image("n0", 2)
 	},
 
 	"deleted-goes": func(d *doctor) []string { return d.rest(func(s *stillness) { deleting(s.module) }) },

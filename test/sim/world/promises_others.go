@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/test/sim/images"
 )
@@ -79,7 +80,8 @@ func of[T any](s subject, all []T, name func(*T) string) *T {
 	return nil
 }
 
-// otherPromises are about other Modules that share the nodes.
+// otherPromises are about what others have to do with a Module: other Modules that share its nodes,
+// and ModulePolicies, of which that they unload nothing is promised with the orders.
 var otherPromises = []Promise{
 	{Name: "calls-apart", Text: "What an agent does for one Module leaves the kernel module of another alone.",
 		Source: sourceOrders + ", 1", call: callsApart},
@@ -89,6 +91,8 @@ var otherPromises = []Promise{
 		Source: sourceOrders + ", 2", of: kindOrders, write: ordered(entriesAreOwned)},
 	{Name: "absent-stays-held", Text: "While an order to unload stands, what is done for others leaves its finalizer.",
 		Source: sourceOrders + ", 4", of: kindOrders, write: absentStaysHeld},
+	{Name: "policy-denies", Text: "No node gets an order that is new to it and that an enforced ModulePolicy does not allow.",
+		Source: "docs/guide/policy.md, What is denied, and what is not", of: kindOrders, write: ordered(policyDenies)},
 }
 
 func callsApart(c *call) string {
@@ -130,4 +134,62 @@ func absentStaysHeld(j *trial, r *write) string {
 		return fmt.Sprintf("a pass of %s took the finalizer of %s, which is ordered %s", j.request, r.key, say(j.orderOf(now)))
 	}
 	return ""
+}
+
+func policyDenies(j *trial, o order) string {
+	if !loads(o.now) || o.was != nil && sameWish(&o.now.Config, &o.was.Config) {
+		return ""
+	}
+	for _, p := range []string{"p0", "p1"} {
+		denied := every(seen[*v1alpha1.ModulePolicy](j.judge, kindPolicy, p), func(p *v1alpha1.ModulePolicy) bool {
+			return p != nil && p.Spec.Mode == v1alpha1.PolicyEnforce && !permits(&p.Spec, &o.now.Config) &&
+				every(seen[*corev1.Node](j.judge, kindNode, o.m.name), func(n *corev1.Node) bool { return n != nil && governs(&p.Spec, n) })
+		})
+		if denied {
+			return fmt.Sprintf("%s is ordered %s after %s, and the ModulePolicy %s does not allow that", o.m.name, say(o.now), say(o.was), p)
+		}
+	}
+	return ""
+}
+
+// sameWish says whether policies have nothing new to allow: what is loaded and removed, from where,
+// and with which parameters.
+func sameWish(a, b *v1beta1.ModuleConfig) bool {
+	return a.ContainerImage == b.ContainerImage && slices.Equal(a.InTreeModulesToRemove, b.InTreeModulesToRemove) &&
+		slices.Equal(a.Modprobe.Parameters, b.Modprobe.Parameters)
+}
+
+// governs says whether a policy applies on a node. Histories have one namespace.
+func governs(p *v1alpha1.ModulePolicySpec, n *corev1.Node) bool {
+	if p.NodeSelector == nil {
+		return true
+	}
+	for k, v := range p.NodeSelector.MatchLabels {
+		if n.Labels[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// permits says whether a policy allows what is to be loaded.
+func permits(p *v1alpha1.ModulePolicySpec, c *v1beta1.ModuleConfig) bool {
+	if p.Load == v1alpha1.Deny || p.Images != nil && !fits(p.Images, c.ContainerImage) {
+		return false
+	}
+	for _, module := range slices.Concat([]string{images.Module(c.ContainerImage)}, c.InTreeModulesToRemove) {
+		if p.Modules != nil && !fits(p.Modules, module) {
+			return false
+		}
+	}
+	return p.Parameters == nil ||
+		!slices.ContainsFunc(c.Modprobe.Parameters, func(parameter string) bool { return !fits(p.Parameters.Only, parameter) })
+}
+
+// fits says whether one of the patterns is the text, or a beginning of it that ends with *.
+func fits(patterns []string, text string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		begin, open := strings.CutSuffix(p, "*")
+		return p == text || open && strings.HasPrefix(text, begin)
+	})
 }

@@ -3,6 +3,7 @@
 package world
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/test/sim/history"
@@ -156,6 +158,9 @@ var verbs = []verb{
 	{"OtherLoadFails", 1, false, onNode(func(m *machine, b uint8) {
 		m.kernel.Script("finit_module", aux.name, fake.Fault{Errno: []string{"ENOMEM", "ENODEV", "EEXIST"}[int(b)%3], Times: int(b)/3%3 + 1})
 	})},
+
+	{"Policy", 2, false, func(w *World, a, b uint8) { w.policy(a, b) }},
+	{"PolicyGone", 1, false, func(w *World, a, _ uint8) { w.dropPolicy(a) }},
 }
 
 // otherSpec says what the second Module has removed, and which nodes it selects.
@@ -177,6 +182,40 @@ func pauseIf(m *v1beta1.Module, is bool) {
 // between are the events that can happen between two requests of a pass.
 var between = []string{"Deliver", "Show", "Look", "Kubelet", "Collect", "Image", "Pause", "Label", "Delete", "Reboot",
 	"NodeGone", "UnloadPolicy"}
+
+// limits are what ModulePolicies of histories allow.
+var limits = []v1alpha1.ModulePolicySpec{
+	{Images: []string{nic.image(0), nic.image(1), aux.image(0)}},
+	{Images: []string{nic.image(2), "registry.example/aux*"}},
+	{Images: []string{"registry.example/*"}},
+	{Load: v1alpha1.Deny},
+	{Modules: []string{"nic", "other"}},
+	{Parameters: &v1alpha1.ModulePolicyParameters{Only: []string{"a=1"}}},
+}
+
+// policy makes one of two ModulePolicies what two numbers say.
+func (w *World) policy(a, b uint8) {
+	p := &v1alpha1.ModulePolicy{ObjectMeta: named(fmt.Sprint("p", a%2))}
+	there := w.get(p, client.ObjectKeyFromObject(p))
+	limits[int(b)%len(limits)].DeepCopyInto(&p.Spec)
+	p.Spec.NodeSelector = []*v1alpha1.ModulePolicySelector{nil, {MatchLabels: map[string]string{testLabel: "yes"}},
+		{MatchLabels: map[string]string{corev1.LabelHostname: "n0"}}}[int(a)/2%3]
+	p.Spec.Mode = v1alpha1.PolicyEnforce
+	if int(b)/len(limits)%4 == 3 {
+		p.Spec.Mode = v1alpha1.PolicyAudit
+	}
+	p.ManagedFields = nil
+	if there {
+		must(w.admin.Update(w.ctx, p, client.FieldOwner("administrator")))
+	} else {
+		must(w.admin.Create(w.ctx, p, client.FieldOwner("administrator")))
+	}
+}
+
+// dropPolicy deletes one of two ModulePolicies.
+func (w *World) dropPolicy(a uint8) {
+	must(client.IgnoreNotFound(w.admin.Delete(w.ctx, &v1alpha1.ModulePolicy{ObjectMeta: named(fmt.Sprint("p", a%2))})))
+}
 
 var ticks = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second, time.Minute, 6 * time.Minute}
 
