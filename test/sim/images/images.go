@@ -6,8 +6,10 @@ package images
 
 import (
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
+	"testing/fstest"
 
 	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
@@ -43,8 +45,24 @@ func Short(image string) string { return image[strings.LastIndex(image, ":")+1:]
 // Content is the file in an image that is for a kernel; nil: there is none.
 func Content(image, release string) []byte { return builds().files[image+" "+release] }
 
+// ReleaseOf is the kernel that the build of an ID is for; empty: there is no such build.
+func ReleaseOf(id string) string { return builds().releases[id] }
+
 // OfBuild is the image that has the build of an ID; empty: none.
 func OfBuild(id string) string { return builds().images[id] }
+
+// Trees are the folders of the kernels' own modules.
+var Trees = sync.OnceValue(func() map[string]fs.FS {
+	all := map[string]fs.FS{}
+	for _, release := range Releases {
+		tree := fstest.MapFS{}
+		for _, own := range Own {
+			tree["kernel/drivers/"+own+".ko"] = &fstest.MapFile{Data: OwnContent(own, release), Mode: 0o644}
+		}
+		all[release] = tree
+	}
+	return all
+})
 
 // OwnContent is the file of one of a kernel's own modules.
 func OwnContent(module, release string) []byte {
@@ -55,12 +73,13 @@ func OwnContent(module, release string) []byte {
 func vermagic(release string) string { return release + " SMP mod_unload" }
 
 type made struct {
-	files  map[string][]byte // by image and kernel
-	images map[string]string // by build ID
+	files    map[string][]byte // by image and kernel
+	images   map[string]string // by build ID
+	releases map[string]string // by build ID
 }
 
 var builds = sync.OnceValue(func() made {
-	all := made{map[string][]byte{}, map[string]string{}}
+	all := made{map[string][]byte{}, map[string]string{}, map[string]string{}}
 	for _, module := range Names {
 		for a := range uint8(Each) {
 			for _, release := range Releases {
@@ -70,7 +89,7 @@ var builds = sync.OnceValue(func() made {
 				if err != nil {
 					panic(err) // what was made cannot be read
 				}
-				all.files[image+" "+release], all.images[info.BuildID] = content, image
+				all.files[image+" "+release], all.images[info.BuildID], all.releases[info.BuildID] = content, image, release
 			}
 		}
 	}

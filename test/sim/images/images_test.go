@@ -19,7 +19,8 @@ func TestBuildsDiffer(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if seen[info.BuildID] || info.Name != module || Module(image) != module || OfBuild(info.BuildID) != image {
+				if seen[info.BuildID] || info.Name != module || Module(image) != module ||
+					OfBuild(info.BuildID) != image || ReleaseOf(info.BuildID) != release {
 					t.Errorf("%s for %s: module %s, build %s of %s", image, release, info.Name, info.BuildID, OfBuild(info.BuildID))
 				}
 				seen[info.BuildID] = true

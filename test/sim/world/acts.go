@@ -19,7 +19,6 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/test/sim/history"
-	"github.com/drover-project/drover/test/sim/images"
 )
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
@@ -246,13 +245,10 @@ func (w *World) settle() {
 	w.Trace("--- all faults end")
 	w.fault, w.meanwhile = NoFault, nil
 	for _, m := range w.nodes {
-		m.kernel.Mend()
-		clear(w.judge.kernelOf(m.name).left)
-		for _, module := range slices.Concat(images.Names, images.Own) {
-			m.hold(module, false)
-		}
+		w.act("end", m.mend)
 	}
 	w.act("end", w.unpause)
+	w.act("end", w.retry)
 	w.act("end", func() { w.dropPolicy(0); w.dropPolicy(1) })
 	w.rest(3 * time.Hour)
 	w.act("end", w.confirm)
@@ -261,7 +257,7 @@ func (w *World) settle() {
 		for _, m := range w.nodes {
 			n := last[*v1beta1.NodeModulesConfig](&w.judge, kindOrders, m.name)
 			if n != nil && slices.ContainsFunc(n.Spec.Modules, waitsForBoot) {
-				w.act("end", m.reboot)
+				w.act("end", func() { m.reboot("") })
 				w.rest(20 * time.Minute)
 			}
 		}
@@ -286,6 +282,18 @@ func (w *World) settle() {
 				return ""
 			}
 			return p.rest(s)
+		})
+	}
+}
+
+// retry has a person ask for another try, where a load has taken a node down.
+func (w *World) retry() {
+	if !slices.ContainsFunc(w.nodes, func(m *machine) bool { return len(w.judge.kernelOf(m.name).struck) > 0 }) {
+		return
+	}
+	for _, s := range subjects {
+		w.annotate(s, func(m *v1beta1.Module) {
+			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta1.RetryAnnotation, w.Now().UTC().Format(time.RFC3339))
 		})
 	}
 }

@@ -3,17 +3,18 @@
 package world
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
-	"testing/fstest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,6 +53,13 @@ type machine struct {
 	pods   map[types.UID]bool // carriers that have delivered
 	kept   int64              // the revision at which the kubelet had nothing to do
 	gone   bool               // there is no Node object
+
+	release  string       // of the kernel
+	store    *store.Store // as the agent has it
+	ready    corev1.ConditionStatus
+	since    metav1.Time // it is so
+	pullless time.Time   // until when no image can be pulled
+	full     bool        // the disk has no room for deliveries
 }
 
 // death ends the agent in the middle of a call that took the node down.
@@ -67,13 +75,10 @@ func (h hasty) NewTimer(d time.Duration) clock.Timer {
 }
 
 func (w *World) machine(i int) (*machine, error) {
-	m := &machine{w: w, name: fmt.Sprint("n", i), worked: map[string]bool{}, pods: map[types.UID]bool{}}
+	m := &machine{w: w, name: fmt.Sprint("n", i), worked: map[string]bool{}, pods: map[types.UID]bool{},
+		release: images.Releases[0], ready: corev1.ConditionTrue}
 	m.dir = filepath.Join(w.dir, m.name)
-	tree := fstest.MapFS{}
-	for _, own := range images.Own {
-		tree["kernel/drivers/"+own+".ko"] = &fstest.MapFile{Data: images.OwnContent(own, release), Mode: 0o644}
-	}
-	m.kernel = fake.New(fake.Options{Release: release, Clock: hasty{w.clock}, Tree: tree, Died: func() { panic(death{}) }})
+	m.kernel = fake.New(fake.Options{Release: m.release, Clock: hasty{w.clock}, Tree: ownTree{m}, Died: func() { panic(death{}) }})
 	if err := os.MkdirAll(filepath.Join(m.dir, "pods"), 0o755); err != nil {
 		return nil, err
 	}
@@ -86,10 +91,16 @@ func (w *World) machine(i int) (*machine, error) {
 	return m, m.start()
 }
 
+// ownTree is the folder of the modules of the kernel that runs.
+type ownTree struct{ *machine }
+
+// Open implements fs.FS.
+func (t ownTree) Open(name string) (fs.File, error) { return images.Trees()[t.release].Open(name) }
+
 // own loads the kernel's own modules, as udev does at a boot.
 func (m *machine) own() error {
 	for _, own := range images.Own {
-		if err := m.kernel.Insmod(images.OwnContent(own, release)); err != nil {
+		if err := m.kernel.Insmod(images.OwnContent(own, m.release)); err != nil {
 			return err
 		}
 	}
@@ -119,16 +130,20 @@ func (m *machine) report() error {
 	}
 	node.Status.NodeInfo = corev1.NodeSystemInfo{KernelVersion: m.kernel.Release(), KubeletVersion: "v1.37.2", BootID: boot,
 		ContainerRuntimeVersion: "containerd://2.1.4", OperatingSystem: "linux", Architecture: "amd64"}
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	others := slices.DeleteFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	node.Status.Conditions = append(others, corev1.NodeCondition{Type: corev1.NodeReady, Status: m.ready, LastTransitionTime: m.since})
 	return m.w.admin.Status().Update(m.w.ctx, node)
 }
 
 // start starts a new process of the agent.
 func (m *machine) start() error {
 	m.close()
-	held, err := store.New(m.w.ctx, filepath.Join(m.dir, "store"),
-		store.Options{PodsDir: filepath.Join(m.dir, "pods"), NoSync: true, Clock: m.w.clock})
-	if err != nil {
+	o := store.Options{PodsDir: filepath.Join(m.dir, "pods"), NoSync: true, Clock: m.w.clock}
+	if m.full {
+		o.MaxTotal = 1 // byte
+	}
+	var err error
+	if m.store, err = store.New(m.w.ctx, filepath.Join(m.dir, "store"), o); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Join(m.dir, "fuse"), 0o700); err != nil {
@@ -139,7 +154,7 @@ func (m *machine) start() error {
 	}
 	a, err := agent.New(agent.Options{NodeName: m.name, StateDir: filepath.Join(m.dir, "state"),
 		Config: m.w.server.api.Config(agentUser(m.name)),
-		NoSync: true, Jitter: m.w.jitter, Parts: execute.Parts{Host: m.kernel, Modprobe: m.kernel, Store: held, Clock: m.w.clock, Fuse: m.fuse}})
+		NoSync: true, Jitter: m.w.jitter, Parts: execute.Parts{Host: m.kernel, Modprobe: m.kernel, Store: m.store, Clock: m.w.clock, Fuse: m.fuse}})
 	if err != nil {
 		return err
 	}
@@ -188,8 +203,8 @@ func (m *machine) look() {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
-		case death:
-			must(m.start())
+		case death: // the kernel has booted again
+			m.booted()
 		default:
 			panic(r)
 		}
@@ -205,26 +220,25 @@ func (m *machine) look() {
 // kubelet does one thing for the node's pods; false: there was nothing to do.
 func (m *machine) kubelet() bool {
 	now := m.w.etcd.Revision()
-	if m.kept == now {
+	if m.kept == now || m.ready != corev1.ConditionTrue {
 		return false
 	}
-	left := map[types.UID]bool{}
-	changes, _ := m.w.etcd.All(m.w.server.api.Prefix(podKind) + namespace + "/")
-	for i := range changes {
-		pod := &corev1.Pod{}
-		must(json.Unmarshal(changes[i].Value, pod))
-		if pod.Spec.NodeName != m.name {
-			continue
-		}
+	left, waits := map[types.UID]bool{}, false
+	for _, pod := range m.carriers() {
 		left[pod.UID] = true
 		switch {
 		case pod.DeletionTimestamp != nil:
 			must(client.IgnoreNotFound(m.w.admin.Delete(m.w.ctx, pod, &client.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})))
 			return true
+		case !m.pods[pod.UID] && m.w.clock.Now().Before(m.pullless):
+			waits = true
+			if m.cannotPull(pod) {
+				return true
+			}
 		case !m.pods[pod.UID]:
 			m.pods[pod.UID] = true
 			must(m.deliver(pod))
-			pod.Status.Phase = corev1.PodRunning
+			pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodRunning, nil
 			must(m.w.admin.Status().Update(m.w.ctx, pod))
 			return true
 		}
@@ -236,13 +250,54 @@ func (m *machine) kubelet() bool {
 			return true
 		}
 	}
-	m.kept = now
+	if !waits {
+		m.kept = now
+	}
 	return false
+}
+
+// carriers are the pods of the node.
+func (m *machine) carriers() (all []*corev1.Pod) {
+	changes, _ := m.w.etcd.All(m.w.server.api.Prefix(podKind) + namespace + "/")
+	for i := range changes {
+		pod := &corev1.Pod{}
+		must(json.Unmarshal(changes[i].Value, pod))
+		if pod.Spec.NodeName == m.name {
+			all = append(all, pod)
+		}
+	}
+	return all
+}
+
+// cannotPull says of a pod that its image cannot be pulled; false: that is said already.
+func (m *machine) cannotPull(pod *corev1.Pod) bool {
+	if len(pod.Status.ContainerStatuses) > 0 {
+		return false
+	}
+	pod.Status.Phase = corev1.PodPending
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: pod.Spec.Containers[0].Name, State: corev1.ContainerState{
+		Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "the simulation's registry is away"}}}}
+	must(m.w.admin.Status().Update(m.w.ctx, pod))
+	return true
+}
+
+// evict has another delete the node's first carrier.
+func (m *machine) evict() {
+	for _, pod := range m.carriers() {
+		must(client.IgnoreNotFound(m.w.admin.Delete(m.w.ctx, pod)))
+		return
+	}
 }
 
 // deliver writes what a carrier puts out.
 func (m *machine) deliver(pod *corev1.Pod) error {
 	image := carries(pod)
+	release := m.release
+	for _, c := range pod.Spec.Containers {
+		if i := slices.Index(c.Args, "--kernel"); i >= 0 {
+			release = c.Args[i+1]
+		}
+	}
 	content := images.Content(image, release)
 	file := path.Join("lib/modules", release, "extra", images.Module(image)+".ko")
 	sum := sha256.Sum256(content)
@@ -267,13 +322,64 @@ func (m *machine) deliver(pod *corev1.Pod) error {
 	return nil
 }
 
-// reboot is an orderly one: the kernel forgets, the disk does not.
-func (m *machine) reboot() {
-	m.kernel.Reboot("")
+// reboot is an orderly one: the kernel forgets, the disk does not. An empty release: the same
+// kernel boots.
+func (m *machine) reboot(release string) {
+	m.release = cmp.Or(release, m.release)
+	m.kernel.Reboot(release)
+	m.booted()
+}
+
+// booted is what follows a boot.
+func (m *machine) booted() {
 	m.w.judge.kernel(m)
 	must(m.own())
 	must(m.report())
 	must(m.start())
+}
+
+// replace puts another machine in the place of this one, with the same name.
+func (m *machine) replace() {
+	must(client.IgnoreNotFound(m.w.admin.Delete(m.w.ctx, &corev1.Node{ObjectMeta: named(m.name)})))
+	m.close()
+	must(os.RemoveAll(m.dir))
+	must(os.MkdirAll(filepath.Join(m.dir, "pods"), 0o755))
+	clear(m.pods)
+	m.kernel.Mend()
+	m.kernel.Reboot("")
+	m.w.judge.kernel(m)
+	k := m.w.judge.kernelOf(m.name)
+	clear(k.worked)
+	clear(k.struck)
+	must(m.own())
+	must(m.register())
+	must(m.start())
+}
+
+// mend ends all that is wrong with the node.
+func (m *machine) mend() {
+	m.kernel.Mend()
+	clear(m.w.judge.kernelOf(m.name).left)
+	for _, module := range slices.Concat(images.Names, images.Own) {
+		m.hold(module, false)
+	}
+	m.pullless = time.Time{}
+	m.tell(corev1.ConditionTrue)
+	m.edit(func(n *corev1.Node) {
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == othersTaint })
+	})
+	if m.full {
+		m.full = false
+		must(m.start())
+	}
+}
+
+// tell has the node's Ready condition say something else.
+func (m *machine) tell(ready corev1.ConditionStatus) {
+	if m.ready != ready {
+		m.ready, m.since = ready, metav1.NewTime(m.w.clock.Now())
+		must(m.report())
+	}
 }
 
 // orders are what agents watch.
@@ -290,27 +396,4 @@ func (w *World) machineOf(node string) *machine {
 		return nil
 	}
 	return w.nodes[i]
-}
-
-// live is the image whose build is in the kernel; empty: none of the module's name is.
-func (s subject) live(m *machine) string {
-	id, ok := m.kernel.Live()[s.name]
-	if !ok {
-		return ""
-	}
-	if image := images.OfBuild(id); image != "" {
-		return image
-	}
-	return "stranger:" + id
-}
-
-// loadedByAgent says whether what is live came by the agent, not by hand.
-func (s subject) loadedByAgent(m *machine) bool {
-	calls := m.kernel.Calls()
-	for i := len(calls) - 1; i >= 0; i-- {
-		if c := calls[i]; c.Module == s.name && c.Result == "" && (c.Call == "finit_module" || c.Call == "insmod") {
-			return c.Call == "finit_module"
-		}
-	}
-	return false
 }

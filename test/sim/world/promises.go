@@ -67,6 +67,12 @@ var kernelPromises = []Promise{
 		Source: sourceModule + "; " + sourceAgent, call: allOrNoneLeave},
 	{Name: "in-tree-leaves-first", Text: "In-tree modules to remove are out before the module is loaded.",
 		Source: sourceAPI + ", inTreeModulesToRemove", call: inTreeLeavesFirst},
+	{Name: "kernel-fits", Text: "No kernel is asked for a build that another kernel's is certain to be.", Source: sourceWrong + ", Certain",
+		call: kernelFits},
+	{Name: "no-load-after-strike", Text: "A load that took the node down waits for five minutes, and after two in a row for a day.",
+		Source: sourceWrong + ", Decision", call: noLoadAfterStrike},
+	{Name: "image-before-unload", Text: "A node has the image before it unloads anything for it.", Source: sourceUpgrade,
+		call: imageBeforeUnload},
 }
 
 // orderPromises are about each write of a NodeModulesConfig, and of carriers.
@@ -85,6 +91,13 @@ var orderPromises = []Promise{
 	{Name: "failure-halts", Text: "While a node has failed with a change, no other begins it.", Known: onReboot,
 		Source: sourceUpgrade + ", pauseOnFailure",
 		of:     kindOrders, write: ordered(failureHalts)},
+	{Name: "not-ready-counts", Text: "Nodes that are not Ready count as unavailable when another is to change.",
+		Source: sourceUpgrade + "; " + sourceRollout + ", 3; docs/guide/autoscaling.md, 4",
+		of:     kindOrders, write: ordered(notReadyCounts)},
+	{Name: "quarantine-spreads", Text: "While a node reports a strike, no other gets an order for that delivery.",
+		Source: sourceWrong + ", On other nodes", of: kindOrders, write: ordered(quarantineSpreads)},
+	{Name: "taints-keep-off", Text: "A node with a taint that the Module does not tolerate gets no first load.",
+		Source: sourceAPI + ", tolerations; " + sourceModule, of: kindOrders, write: ordered(taintsKeepOff)},
 	{Name: "paused-rollout", Text: "While the rollout is paused, no change begins.", Source: sourceUpgrade + ", paused",
 		of: kindOrders, write: ordered(pausedRolloutBeginsNothing)},
 	{Name: "pause-keeps-orders", Text: "A pause changes nothing else in an order, and writes no new one.", Source: sourceOrders + ", 8",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/test/sim/images"
 )
 
 type spec = v1beta1.NodeModuleSpec
@@ -44,6 +45,20 @@ var breaks = map[string]func(*doctor) []string{
 		}, "finit_module", nic.name, nic.image(1))
 	},
 
+	"kernel-fits": func(d *doctor) []string {
+		d.nodes[0].release = images.Releases[1]
+		return d.called(same, "finit_module", nic.name, nic.image(0))
+	},
+	"no-load-after-strike": func(d *doctor) []string {
+		m := d.nodes[0]
+		d.judge.kernelOf("n0").struck[m.kernel.Live()[nic.name]] = strike{at: d.Now(), until: d.Now().Add(time.Minute), row: 1}
+		return d.called(same, "finit_module", nic.name, nic.image(0))
+	},
+	"image-before-unload": func(d *doctor) []string {
+		return d.called(func(o *spec) { o.Config.ContainerImage, o.Delivery.ID = nic.image(1), "another" }, "delete_module", nic.name,
+			nic.image(0))
+	},
+
 	"orders-one-writer": func(d *doctor) []string {
 		return d.orders("n0's agent", "n0", func(n *v1beta1.NodeModulesConfig) { nic.orderOf(n).Paused = true })
 	},
@@ -68,6 +83,30 @@ var breaks = map[string]func(*doctor) []string{
 		must(d.nodes[1].kernel.Rmmod(nic.name))
 		d.known()
 		return d.image("n0", 1)
+	},
+	"not-ready-counts": func(d *doctor) []string {
+		d.modified("author", setImage(2))
+		d.node("n0's kubelet", func(n *corev1.Node) { n.Status.Conditions = nil })
+		d.known()
+		return d.image("n1", 2)
+	},
+	"quarantine-spreads": func(d *doctor) []string {
+		d.modified("author", setImage(1))
+		d.attempt(v1beta1.NodeModuleAttempt{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed, Message: "x",
+			Strike: &v1beta1.Strike{Delivery: "bad"}})
+		d.known()
+		return d.order("n1", func(o *spec) { o.Config.ContainerImage, o.Delivery = nic.image(1), &v1beta1.Delivery{ID: "bad"} })
+	},
+	"taints-keep-off": func(d *doctor) []string {
+		d.node("administrator", func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: othersTaint, Effect: corev1.TaintEffectNoSchedule}}
+		})
+		must(d.nodes[0].kernel.Rmmod(nic.name))
+		n := last[*v1beta1.NodeModulesConfig](&d.judge, kindOrders, "n0").DeepCopy()
+		n.Status = v1beta1.NodeModulesConfigStatus{}
+		delete(d.judge.past, kindOrders+"/n0")
+		d.known()
+		return d.wrote("module", kindOrders, "n0", n)
 	},
 	"paused-rollout": func(d *doctor) []string {
 		d.modified("author", setImage(1))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
@@ -33,6 +34,8 @@ type kernelState struct {
 	named map[string]bool
 	// kept are the modules that the kernel kept in this boot because they were in use.
 	kept map[string]bool
+	// struck are the builds that took the node down when they were loaded.
+	struck map[string]strike
 	// left counts, by module, how often an agent took it out since the history's end.
 	left map[string]int
 }
@@ -40,9 +43,26 @@ type kernelState struct {
 func (j *judge) kernelOf(node string) *kernelState {
 	if j.kernels[node] == nil {
 		j.kernels[node] = &kernelState{live: map[string]bool{}, out: map[string]bool{}, worked: map[string]bool{},
-			named: map[string]bool{}, kept: map[string]bool{}, left: map[string]int{}}
+			named: map[string]bool{}, kept: map[string]bool{}, left: map[string]int{},
+			struck: map[string]strike{}}
 	}
 	return j.kernels[node]
+}
+
+// strike is a load that took the node down: when, how many times in a row, and until when it is not
+// tried again.
+type strike struct {
+	at, until time.Time
+	row       int
+}
+
+// strikes notes a load that took the node down.
+func (k *kernelState) strikes(c *fake.Call) {
+	s := strike{at: c.Time, until: c.Time.Add(5 * time.Minute), row: k.struck[c.BuildID].row + 1}
+	if s.row > 1 {
+		s.until = c.Time.Add(24 * time.Hour)
+	}
+	k.struck[c.BuildID] = s
 }
 
 // add notes what a call has changed.
@@ -54,6 +74,9 @@ func (k *kernelState) add(c *fake.Call, order *v1beta1.NodeModuleSpec) {
 	}
 	if c.Call == "delete_module" && c.Result != "" {
 		k.kept[c.Module] = true
+	}
+	if c.Result == "panic" {
+		k.strikes(c)
 	}
 	if c.Result != "" {
 		return
@@ -68,6 +91,10 @@ func (k *kernelState) add(c *fake.Call, order *v1beta1.NodeModuleSpec) {
 		delete(k.out, c.Module)
 		if c.For != "" && slices.Contains(images.Names, c.Module) {
 			k.worked[build(images.OfBuild(c.BuildID), c.Params)] = true
+			if s, ok := k.struck[c.BuildID]; ok {
+				s.row = 0
+				k.struck[c.BuildID] = s
+			}
 		}
 	case "delete_module", "rmmod":
 		delete(k.live, c.Module)
@@ -96,6 +123,29 @@ func (k *kernelState) workedEver(image string) bool {
 // did says whether the call succeeded and was a load, or an unload, of the Module's kernel module.
 func (c *call) did(what string) bool {
 	return c.Call.Call == what && c.Module == c.judge.name && c.Result == ""
+}
+
+// live is the image whose build is in the kernel; empty: none of the module's name is.
+func (s subject) live(m *machine) string {
+	id, ok := m.kernel.Live()[s.name]
+	if !ok {
+		return ""
+	}
+	if image := images.OfBuild(id); image != "" {
+		return image
+	}
+	return "stranger:" + id
+}
+
+// loadedByAgent says whether what is live came by the agent, not by hand.
+func (s subject) loadedByAgent(m *machine) bool {
+	calls := m.kernel.Calls()
+	for i := len(calls) - 1; i >= 0; i-- {
+		if c := calls[i]; c.Module == s.name && c.Result == "" && (c.Call == "finit_module" || c.Call == "insmod") {
+			return c.Call == "finit_module"
+		}
+	}
+	return false
 }
 
 func noUnaskedUnload(c *call) string {
@@ -174,6 +224,38 @@ func inTreeLeavesFirst(c *call) string {
 		if c.kernel.live[other] {
 			return fmt.Sprintf("%s loaded %s while %s was live: %s", c.m.name, images.Short(c.image), other, say(c.order))
 		}
+	}
+	return ""
+}
+
+// kernelFits leaves out kernels none of whose own modules is live: nothing shows what fits.
+func kernelFits(c *call) string {
+	made := images.ReleaseOf(c.BuildID)
+	if c.Call.Call == "finit_module" && made != "" && made != c.m.release && (c.kernel.live["stock"] || c.kernel.live["other"]) {
+		return fmt.Sprintf("%s asked the kernel %s for %s, which is made for %s", c.m.name, c.m.release, images.Short(c.image), made)
+	}
+	return ""
+}
+
+func noLoadAfterStrike(c *call) string {
+	s, ok := c.kernel.struck[c.BuildID]
+	again := c.order != nil && c.order.Retry != nil && !c.order.Retry.Time.Before(s.at.Truncate(time.Second))
+	if ok && !again && c.Call.Call == "finit_module" && c.Time.Before(s.until) {
+		return fmt.Sprintf("%s loaded %s, which took it down %d times in a row, last %s ago", c.m.name, images.Short(c.image), s.row,
+			c.Time.Sub(s.at))
+	}
+	return ""
+}
+
+func imageBeforeUnload(c *call) string {
+	if c.Call.Call != "delete_module" || c.Module != c.judge.name || !loads(c.order) || c.order.Config.ContainerImage == c.image ||
+		c.order.Delivery == nil {
+		return ""
+	}
+	held, err := c.m.store.Held()
+	must(err)
+	if _, has := held[c.order.Delivery.ID]; !has {
+		return fmt.Sprintf("%s unloaded %s and does not have what its order names: %s", c.m.name, images.Short(c.image), say(c.order))
 	}
 	return ""
 }

@@ -16,6 +16,9 @@ import (
 	"github.com/drover-project/drover/test/sim/images"
 )
 
+// othersTaint is the key of a taint that others put on nodes.
+const othersTaint = "example.com/others"
+
 // grace is how long a node keeps what it has when it is no longer selected, where the Module does
 // not say.
 const grace = 5 * time.Minute
@@ -82,12 +85,6 @@ func maxUnavailable(j *trial, o order) string {
 	if !j.changes(o.m, o.now) {
 		return ""
 	}
-	most := 0
-	for _, m := range j.modules() {
-		if m != nil {
-			most = max(most, int(m.Spec.Rollout.MaxUnavailable.IntVal))
-		}
-	}
 	var changing []string
 	for _, other := range j.w.nodes {
 		now := j.orderOf(last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, other.name))
@@ -98,7 +95,7 @@ func maxUnavailable(j *trial, o order) string {
 			changing = append(changing, other.name)
 		}
 	}
-	if most > 0 && len(changing) > most {
+	if most := j.most(); most > 0 && len(changing) > most {
 		return fmt.Sprintf("%v are told to reload at the same time, and maxUnavailable is %d", changing, most)
 	}
 	return ""
@@ -160,6 +157,71 @@ func (j *trial) answers(m *machine, n *v1beta1.NodeModulesConfig) bool {
 }
 
 func ptrTrue(b *bool) bool { return b == nil || *b }
+
+// most is the largest maxUnavailable that may count; 0: none does.
+func (j *trial) most() (most int) {
+	for _, m := range j.modules() {
+		if m != nil {
+			most = max(most, int(m.Spec.Rollout.MaxUnavailable.IntVal))
+		}
+	}
+	return most
+}
+
+func notReadyCounts(j *trial, o order) string {
+	if !j.turns(o) || loads(o.was) && o.was.Config.ContainerImage == o.now.Config.ContainerImage {
+		return "" // what goes on after a pause had its turn
+	}
+	var away []string
+	for _, other := range j.w.nodes {
+		counts := every(seen[*corev1.Node](j.judge, kindNode, other.name), func(n *corev1.Node) bool {
+			return n != nil && !isReady(n) && every(j.modules(), func(m *v1beta1.Module) bool { return selects(m, n) })
+		})
+		if other != o.m && counts {
+			away = append(away, other.name)
+		}
+	}
+	if most := j.most(); most > 0 && len(away) >= most {
+		return fmt.Sprintf("%s is told to reload while %v are not Ready, and maxUnavailable is %d", o.m.name, away, most)
+	}
+	return ""
+}
+
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func quarantineSpreads(j *trial, o order) string {
+	if !loads(o.now) || o.now.Delivery == nil || o.was != nil && o.was.Delivery != nil && o.was.Delivery.ID == o.now.Delivery.ID {
+		return ""
+	}
+	for _, other := range j.w.nodes {
+		struck := func(n *v1beta1.NodeModulesConfig) bool {
+			a := j.attemptOf(n)
+			return a != nil && a.Strike != nil && a.Strike.Delivery == o.now.Delivery.ID && a.Strike.Retry.Equal(o.now.Retry)
+		}
+		if other != o.m && every(seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, other.name), struck) &&
+			every(seen[*corev1.Node](j.judge, kindNode, other.name), func(n *corev1.Node) bool { return n != nil }) {
+			return fmt.Sprintf("%s is ordered %s, which took %s down", o.m.name, say(o.now), other.name)
+		}
+	}
+	return ""
+}
+
+func taintsKeepOff(j *trial, o order) string {
+	if o.was == nil && loads(o.now) && j.live(o.m) == "" && every(seen[*corev1.Node](j.judge, kindNode, o.m.name), tainted) {
+		return fmt.Sprintf("%s has a taint, and is ordered %s", o.m.name, say(o.now))
+	}
+	return ""
+}
+
+// tainted says whether the verb Taint keeps off Modules that are not there; none tolerates it. The
+// cluster's own taints, of new nodes, are not meant.
+func tainted(n *corev1.Node) bool {
+	return n != nil && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == othersTaint })
+}
 
 func pausedRolloutBeginsNothing(j *trial, o order) string {
 	if j.turns(o) && every(j.modules(), func(m *v1beta1.Module) bool { return m != nil && m.Spec.Rollout.Paused }) {
@@ -277,7 +339,10 @@ func ordersAreComplete(j *trial, o order) string {
 	if !loads(o.now) || o.was != nil && reflect.DeepEqual(o.now.Config, o.was.Config) {
 		return ""
 	}
-	if o.now.Delivery == nil || o.now.Config.KernelVersion != release || o.now.Config.Modprobe.ModuleName != j.name {
+	kernel := slices.ContainsFunc(seen[*corev1.Node](j.judge, kindNode, o.m.name), func(n *corev1.Node) bool {
+		return n != nil && n.Status.NodeInfo.KernelVersion == o.now.Config.KernelVersion
+	})
+	if o.now.Delivery == nil || !kernel || o.now.Config.Modprobe.ModuleName != j.name {
 		return fmt.Sprintf("%s is ordered %+v for kernel %q, delivery %v", o.m.name, o.now.Config, o.now.Config.KernelVersion, o.now.Delivery)
 	}
 	return ""

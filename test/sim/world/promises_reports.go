@@ -301,7 +301,7 @@ func loadedIsEarned(j *trial, now, before *v1beta1.Module) string {
 	}
 	for _, m := range j.w.nodes {
 		wanted := every(j.modules(), func(module *v1beta1.Module) bool {
-			return every(seen[*corev1.Node](j.judge, kindNode, m.name), func(n *corev1.Node) bool { return selects(module, n) })
+			return every(seen[*corev1.Node](j.judge, kindNode, m.name), func(n *corev1.Node) bool { return selects(module, n) && !tainted(n) })
 		})
 		if wanted && !j.served(m.name) {
 			return fmt.Sprintf("Loaded is True, and %s does not say that it has the kernel module", m.name)
@@ -340,7 +340,9 @@ func departsLate(j *trial, module *v1beta1.Module) string {
 			a := j.attemptOf(n)
 			return unloads(j.orderOf(n)) && (a == nil || a.State != v1beta1.AttemptAbsent)
 		})
-		there := every(seen[*corev1.Node](j.judge, kindNode, m.name), func(n *corev1.Node) bool { return n != nil && n.DeletionTimestamp == nil })
+		there := every(seen[*corev1.Node](j.judge, kindNode, m.name), func(n *corev1.Node) bool {
+			return n != nil && n.DeletionTimestamp == nil && isReady(n)
+		})
 		if open && there {
 			return fmt.Sprintf("the Module is gone after %s, and %s has not answered", j.w.clock.Since(module.DeletionTimestamp.Time), m.name)
 		}

@@ -18,6 +18,8 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/test/sim/images"
 )
 
 // doctor changes what the judge is shown of a world, behind the product's back.
@@ -48,7 +50,12 @@ func (d *doctor) called(change func(*v1beta1.NodeModuleSpec), what, module, imag
 	} else {
 		change(o)
 	}
-	c := &fake.Call{Call: what, Module: module, Params: parameters, For: nic.key()}
+	c := &fake.Call{Time: d.Now(), Call: what, Module: module, Params: parameters, For: nic.key()}
+	if image != "" {
+		info, err := kmod.Read(images.Content(image, images.Releases[0]))
+		must(err)
+		c.BuildID = info.BuildID
+	}
 	return asked(func(p *Promise) string {
 		if p.call == nil {
 			return ""

@@ -112,7 +112,7 @@ var verbs = []verb{
 		}
 	})},
 	{"Cordon", 1, false, onNode(func(m *machine, b uint8) { m.edit(func(n *corev1.Node) { n.Spec.Unschedulable = b%2 == 1 }) })},
-	{"Reboot", 3, false, onNode(func(m *machine, _ uint8) { m.reboot() })},
+	{"Reboot", 3, false, onNode(func(m *machine, _ uint8) { m.reboot("") })},
 	{"Hold", 2, false, onNode(func(m *machine, b uint8) { m.hold(nic.name, b%2 == 1) })},
 	{"HoldStock", 2, false, onNode(func(m *machine, b uint8) { m.hold("stock", b%2 == 1) })},
 	{"Rmmod", 1, false, onNode(func(m *machine, b uint8) {
@@ -120,7 +120,7 @@ var verbs = []verb{
 		m.w.judge.kernel(m)
 	})},
 	{"Insmod", 1, false, onNode(func(m *machine, b uint8) {
-		_ = m.kernel.Insmod(images.Content(nic.image(b), release))
+		_ = m.kernel.Insmod(images.Content(nic.image(b), m.release))
 		m.w.judge.kernel(m)
 	})},
 	{"LoadFails", 2, false, onNode(func(m *machine, b uint8) {
@@ -161,6 +161,27 @@ var verbs = []verb{
 
 	{"Policy", 2, false, func(w *World, a, b uint8) { w.policy(a, b) }},
 	{"PolicyGone", 1, false, func(w *World, a, _ uint8) { w.dropPolicy(a) }},
+
+	{"Kernel", 1, false, onNode(func(m *machine, b uint8) { m.reboot(images.Releases[int(b)%len(images.Releases)]) })},
+	{"NotReady", 2, false, onNode(func(m *machine, b uint8) {
+		m.tell([]corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionUnknown, corev1.ConditionFalse}[int(b)%3])
+	})},
+	{"Taint", 1, false, onNode(func(m *machine, b uint8) {
+		m.edit(func(n *corev1.Node) {
+			n.Spec.Taints = [][]corev1.Taint{nil, {{Key: othersTaint, Effect: corev1.TaintEffectNoSchedule}},
+				{{Key: othersTaint, Effect: corev1.TaintEffectNoExecute}}}[int(b)%3]
+		})
+	})},
+	{"NodeReplaced", 1, false, onNode(func(m *machine, _ uint8) { m.replace() })},
+	{"Panic", 1, false, onNode(func(m *machine, b uint8) {
+		m.kernel.Script("finit_module", nic.name, fake.Fault{Panic: true, Dump: b/2%2 == 1, Times: int(b)%2 + 1})
+	})},
+	{"DiskFull", 1, false, onNode(func(m *machine, b uint8) {
+		m.full = b%2 == 1
+		must(m.start())
+	})},
+	{"CarrierFails", 2, false, onNode(func(m *machine, b uint8) { m.pullless = m.w.clock.Now().Add(ticks[int(b)%3+2]) })},
+	{"Evict", 1, false, onNode(func(m *machine, _ uint8) { m.evict() })},
 }
 
 // otherSpec says what the second Module has removed, and which nodes it selects.
