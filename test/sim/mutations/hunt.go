@@ -173,7 +173,7 @@ func (h *hunt) play(ctx context.Context, program string, n int, enough func(verd
 	return nil
 }
 
-// follow reads verdicts, and ends the simulation when it has seen enough, or hears nothing for long.
+// follow reads verdicts, and ends the simulation when it has seen enough or hears nothing for long.
 func follow(lines io.Reader, enough func(verdict) bool, end func()) (seen int, done, hung bool) {
 	var silent atomic.Bool
 	bark := time.AfterFunc(patience, func() { silent.Store(true); end() })

@@ -153,8 +153,8 @@ func (m *machine) start() error {
 		return err
 	}
 	a, err := agent.New(agent.Options{NodeName: m.name, StateDir: filepath.Join(m.dir, "state"),
-		Config: m.w.server.api.Config(agentUser(m.name)),
-		NoSync: true, Jitter: m.w.jitter, Parts: execute.Parts{Host: m.kernel, Modprobe: m.kernel, Store: m.store, Clock: m.w.clock, Fuse: m.fuse}})
+		Config: m.witnessed(), NoSync: true, Jitter: m.w.jitter,
+		Parts: execute.Parts{Host: m.kernel, Modprobe: m.kernel, Store: m.store, Clock: m.w.clock, Fuse: m.fuse}})
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ type kernelState struct {
 	kept map[string]bool
 	// struck are the builds that took the node down when they were loaded.
 	struck map[string]strike
-	// left counts, by module, how often an agent took it out since the history's end.
+	// left counts, by module, how often an agent took it out in this boot, since the history's end.
 	left map[string]int
 }
 
@@ -86,6 +86,7 @@ func (k *kernelState) add(c *fake.Call, order *v1beta1.NodeModuleSpec) {
 		clear(k.live)
 		clear(k.out)
 		clear(k.kept)
+		clear(k.left) // the kernel's own come back with each boot, and have to leave again
 	case "finit_module", "insmod":
 		k.live[c.Module] = true
 		delete(k.out, c.Module)

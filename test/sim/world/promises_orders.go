@@ -327,9 +327,7 @@ func ordersHaveNodes(j *trial, o order) string {
 	if o.now == nil || o.was != nil {
 		return ""
 	}
-	if !slices.ContainsFunc(nodes, func(n *corev1.Node) bool {
-		return n != nil && len(o.config.OwnerReferences) == 1 && o.config.OwnerReferences[0].UID == n.UID
-	}) {
+	if !slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return n != nil && owns(n, o.config) }) {
 		return fmt.Sprintf("%s gets its first order, owned by %v, which is no such node", o.m.name, o.config.OwnerReferences)
 	}
 	return ""

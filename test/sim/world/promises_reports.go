@@ -103,8 +103,8 @@ func openOrdersAreTold(j *trial, m *machine, now, before *v1beta1.NodeModulesCon
 	if !reflect.DeepEqual(o, j.orderOf(now)) {
 		return "" // of an order that the agent has not seen
 	}
-	if was := j.attemptOf(before); was != nil && was.State == v1beta1.AttemptAbsent && loads(o) {
-		return "" // before it loads, an agent takes back that it has unloaded
+	if before != nil && len(now.Status.Attempts) < len(before.Status.Attempts) && slices.ContainsFunc(before.Status.Attempts, absent) {
+		return "" // before it loads, an agent takes back that it has unloaded, of any Module
 	}
 	if loads(o) && o.Delivery != nil && !slices.ContainsFunc(now.Status.Artifacts, func(a v1beta1.NodeArtifact) bool {
 		return a.ID == o.Delivery.ID
@@ -117,6 +117,8 @@ func openOrdersAreTold(j *trial, m *machine, now, before *v1beta1.NodeModulesCon
 	}
 	return ""
 }
+
+func absent(a v1beta1.NodeModuleAttempt) bool { return a.State == v1beta1.AttemptAbsent }
 
 func attemptsNameCauses(_ *trial, _ *machine, now, _ *v1beta1.NodeModulesConfig) string {
 	for _, a := range now.Status.Attempts {
@@ -282,7 +284,10 @@ func stalledIsFinal(_ *trial, now, _ *v1beta1.Module) string {
 	return ""
 }
 
-func countsAreEarned(j *trial, now, _ *v1beta1.Module) string {
+func countsAreEarned(j *trial, now, before *v1beta1.Module) string {
+	if now.Status.ModuleLoader == before.Status.ModuleLoader {
+		return "" // another part of the status was written
+	}
 	most := 0
 	for _, m := range j.w.nodes {
 		if j.served(m.name) {

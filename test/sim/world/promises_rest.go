@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -89,10 +90,19 @@ func (s *stillness) say(n stillNode) string {
 }
 
 func ordersAreCurrent(s *stillness, n stillNode) string {
-	if n.live == "" && n.selected || s.current(n) {
+	if n.live == "" && n.selected || s.current(n) || s.halted() {
 		return ""
 	}
 	return s.say(n)
+}
+
+// halted says whether a node has failed with what the Module says: then no other one changes
+// (docs/guide/upgrades.md, pauseOnFailure).
+func (s *stillness) halted() bool {
+	return slices.ContainsFunc(s.nodes, func(n stillNode) bool {
+		a := s.judge.attemptOf(n.config)
+		return n.selected && s.current(n) && a != nil && a.State == v1beta1.AttemptFailed
+	})
 }
 
 func nothingToLose(s *stillness, n stillNode) string {
@@ -121,14 +131,14 @@ func (j *judge) wasGone(m *machine) bool {
 }
 
 func readyLabelIsSo(s *stillness, n stillNode) string {
-	if _, has := n.node.Labels[v1beta1.ReadyLabel(namespace, s.judge.name)]; has != s.has(n) {
+	if _, has := n.node.Labels[v1beta1.ReadyLabel(namespace, s.judge.name)]; has != s.has(n) && !s.halted() {
 		return fmt.Sprintf("the ready label is there: %t; %s", has, s.say(n))
 	}
 	return ""
 }
 
 func countsAreSo(s *stillness) string {
-	if s.module == nil || s.module.Spec.ModuleLoader == nil {
+	if s.module == nil || s.module.Spec.ModuleLoader == nil || s.halted() {
 		return ""
 	}
 	var matching, desired, available int32
@@ -152,7 +162,7 @@ func number(is bool) int32 {
 }
 
 func conditionsAreSo(s *stillness) string {
-	if s.module == nil || s.module.Spec.ModuleLoader == nil {
+	if s.module == nil || s.module.Spec.ModuleLoader == nil || s.halted() {
 		return ""
 	}
 	matching, all, covered := 0, true, true
@@ -262,13 +272,17 @@ func nothingLeft(s *stillness) string {
 
 func ordersWithoutNodes(s *stillness) string {
 	for _, o := range there[*v1beta1.NodeModulesConfig](s.judge.judge, kindOrders) {
-		if !slices.ContainsFunc(s.nodes, func(n stillNode) bool {
-			return len(o.OwnerReferences) == 1 && n.node.UID == o.OwnerReferences[0].UID
-		}) {
+		if !slices.ContainsFunc(s.nodes, func(n stillNode) bool { return owns(n.node, o) }) {
 			return fmt.Sprintf("the NodeModulesConfig %s belongs to no node: owners %v, finalizers %v", o.Name, o.OwnerReferences, o.Finalizers)
 		}
 	}
 	return ""
+}
+
+// owns says whether orders belong to a node. They may belong to an earlier one of its name, too,
+// until each Module has ordered something of the new one.
+func owns(n *corev1.Node, o *v1beta1.NodeModulesConfig) bool {
+	return slices.ContainsFunc(o.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == n.UID })
 }
 
 func quiet(s *stillness) string {

@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -182,4 +183,26 @@ func (f faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 		return refusal(r, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests), nil
 	}
 	return refusal(r, http.StatusInternalServerError, metav1.StatusReasonInternalError), nil
+}
+
+// witnessed has each write of an agent judged when it is made, by what its kernel is then.
+type witnessed struct {
+	m    *machine
+	next http.RoundTripper
+}
+
+// witnessed is how the node's agent reaches the API.
+func (m *machine) witnessed() *rest.Config {
+	config := m.w.server.api.Config(agentUser(m.name))
+	config.Transport = witnessed{m, config.Transport}
+	return config
+}
+
+func (w witnessed) RoundTrip(r *http.Request) (*http.Response, error) {
+	w.m.w.judge.kernel(w.m)
+	answer, err := w.next.RoundTrip(r)
+	if r.Method != http.MethodGet {
+		w.m.w.judge.writes()
+	}
+	return answer, err
 }
