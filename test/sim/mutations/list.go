@@ -40,16 +40,35 @@ var ofOrders = []mutation{
 		Within: 25, Why: "lost wake-up: an annotation of the Module, such as the end of a pause, causes no pass",
 	},
 	{
+		Name: "orders-no-wake-by-reports", File: moduleDir + "watch.go",
+		Old:    "c.enqueueChanged(ctx, q, before, now)\n\tswitch {",
+		New:    "switch {",
+		Within: 25, Why: "lost wake-up: what agents say causes no pass",
+	},
+	{
 		Name: "orders-no-alarm", File: moduleDir + "controller.go",
 		Old:    "soon(pl.Aim.Due)\n",
 		New:    "",
-		Within: 50, Why: "no pass comes at the end of a grace",
+		Within: 60, Why: "no pass comes at the end of a grace",
+	},
+	{
+		Name: "orders-unowned", File: moduleDir + "act.go",
+		Old: "WithOwnerReferences(metaac.OwnerReference().\n\t\tWithAPIVersion(\"v1\").WithKind(\"Node\")" +
+			".WithName(n.Node.Name).WithUID(n.Node.UID)).",
+		New:    "WithOwnerReferences([]*metaac.OwnerReferenceApplyConfiguration(nil)...).",
+		Within: 5, Why: "orders are applied without an owner reference, and stay when their node goes",
 	},
 	{
 		Name: "orders-unload-unheld", File: moduleDir + "act.go",
 		Old:    "config.WithFinalizers(nodeplan.OrdersFinalizer)",
 		New:    "config.WithFinalizers()",
 		Within: 25, Why: "an order to unload is applied without the finalizer that keeps it until it is answered",
+	},
+	{
+		Name: "orders-rest-by-no-module-version", File: moduleDir + "rest.go",
+		Old:    "return common{module: snap.Module.ResourceVersion, images:",
+		New:    "return common{images:",
+		Within: 25, Why: "rests without version: nodes that rested are not looked at again when the Module is edited",
 	},
 	{
 		Name: "orders-no-grace", File: planDir + "aim.go",
@@ -67,18 +86,18 @@ var ofOrders = []mutation{
 		Name: "orders-departs-unanswered", File: planDir + "step.go",
 		Old:    "!s.Remove && (s.Node.follows() || s.Write != nil)",
 		New:    "!s.Remove && s.Write != nil",
-		Within: 50, Why: "a deleted Module does not wait for the nodes' answers",
+		Within: 60, Why: "a deleted Module does not wait for the nodes' answers",
 	},
 	{
 		Name: "orders-carriers-stay", File: planDir + "delivery.go",
 		Old:    "case n.Holds(a.Order.Delivery.ID):\n\t\td.Discard = standing(n.Carriers...)\n",
 		New:    "case n.Holds(a.Order.Delivery.ID):\n",
-		Within: 25, Why: "a carrier that has delivered is not deleted",
+		Within: 10, Why: "a carrier that has delivered is not deleted",
 	},
 	{
 		Name: "orders-cache-without-boot", File: "internal/operator/cache.go",
 		Old:    "info.MachineID, info.SystemUUID = \"\", \"\"",
 		New:    "info.MachineID, info.SystemUUID, info.BootID = \"\", \"\", \"\"",
-		Within: 25, Why: "O11's kind: the cache drops a field of nodes by which rules decide",
+		Within: 10, Why: "O11's kind: the cache drops a field of nodes by which rules decide",
 	},
 }
