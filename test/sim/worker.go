@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/drover-project/drover/test/sim/cluster"
 	"github.com/drover-project/drover/test/sim/history"
 	"github.com/drover-project/drover/test/sim/world"
 )
@@ -25,12 +27,14 @@ const shrinkTries = 300
 
 // work makes each history happen whose turn it is, and writes a line of JSON about each.
 func work(ctx context.Context, o *options, out io.Writer) error {
+	debug.SetGCPercent(400)        // memory is there, and a fifth of the time was the collector's
 	klog.SetLogger(logr.Discard()) // what the API server logs is not about histories
 	ctrllog.SetLogger(logr.Discard())
-	server, err := world.NewServer(ctx, o.root)
+	shared, err := cluster.New(ctx, o.root)
 	if err != nil {
 		return err
 	}
+	server := &world.Server{Cluster: shared}
 	if o.only != "" {
 		server.Without = map[string]bool{}
 		for _, p := range world.Promises {
@@ -64,9 +68,13 @@ func work(ctx context.Context, o *options, out io.Writer) error {
 // one makes the history of a seed happen, and the first of each promise shorter.
 func one(server *world.Server, dir string, o *options, seed uint64, shrunk map[string]bool) (*told, error) {
 	begin := processor()
-	events := history.Generate(seed, o.length, world.Verbs())
+	corpus, err := history.Corpus()
+	if err != nil {
+		return nil, err
+	}
+	events := history.Generate(seed, o.length, world.Verbs(), corpus)
 	digest := fnv.New64a()
-	v, steps, err := play(server, dir, events, func(line string) {
+	v, w, err := play(server, dir, events, func(line string) {
 		_, _ = digest.Write([]byte(line)) // never fails
 		if o.trace {
 			fmt.Println(line)
@@ -75,7 +83,7 @@ func one(server *world.Server, dir string, o *options, seed uint64, shrunk map[s
 	if err != nil {
 		return nil, fmt.Errorf("seed %d: %w", seed, err)
 	}
-	h := &told{Seed: seed, Events: len(events), Steps: steps, CPU: processor() - begin, Digest: digest.Sum64()}
+	h := &told{Seed: seed, Events: len(events), Steps: w.Steps, CPU: processor() - begin, Digest: digest.Sum64(), States: w.Seen()}
 	if v == nil {
 		return h, nil
 	}
@@ -97,15 +105,14 @@ func one(server *world.Server, dir string, o *options, seed uint64, shrunk map[s
 }
 
 // play makes a history happen.
-func play(server *world.Server, dir string, events []history.Event, line func(string)) (*world.Violation, int, error) {
+func play(server *world.Server, dir string, events []history.Event, line func(string)) (*world.Violation, *world.World, error) {
 	w, err := server.New(dir)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	defer w.Close()
 	w.Trace = func(format string, args ...any) { line(w.Now().Format("15:04:05.000 ") + fmt.Sprintf(format, args...)) }
-	v := w.Run(events)
-	return v, w.Steps, nil
+	return w.Run(events), w, nil
 }
 
 // quickDir is where files cost no disk, if there is such a place.

@@ -214,14 +214,16 @@ func (w *World) round() (busy bool) {
 func (w *World) rest(span time.Duration) {
 	end, idle := w.clock.Now().Add(span), 0
 	for n := 0; w.clock.Now().Before(end) && w.found == nil && n < 600; n++ {
-		if w.round() {
+		busy := w.round()
+		w.notice(0)
+		if busy {
 			idle = 0
 			continue
 		}
 		// Agents look every 15 seconds; without an event, that finds nothing new.
 		if idle++; idle > 20 {
 			w.clock.Step(10 * time.Minute)
-			idle = 12
+			idle = 19
 		}
 	}
 }
@@ -230,8 +232,9 @@ func (w *World) rest(span time.Duration) {
 // nil: none.
 func (w *World) Run(events []history.Event) *Violation {
 	w.act("begin", func() { w.create(nic, 0) })
-	for _, e := range events {
+	for i, e := range events {
 		w.Do(e)
+		w.notice(i + 1)
 		if w.found != nil {
 			return w.found
 		}
@@ -347,7 +350,7 @@ var (
 
 // metadata are the metadata of all objects of a resource, as they are now, sorted by name.
 func (w *World) metadata(resource schema.GroupResource) []metav1.PartialObjectMetadata {
-	changes, _ := w.etcd.All(w.server.api.Prefix(resource))
+	changes, _ := w.etcd.All(w.server.API.Prefix(resource))
 	all := make([]metav1.PartialObjectMetadata, len(changes))
 	for i := range changes {
 		must(json.Unmarshal(changes[i].Value, &all[i]))

@@ -176,7 +176,7 @@ func (m *machine) close() {
 
 // show brings the next change of the orders to the agent; false: it has seen all.
 func (m *machine) show() bool {
-	key := m.w.server.api.Prefix(orders) + m.name
+	key := m.w.server.API.Prefix(orders) + m.name
 	changes, err := m.w.etcd.Since(m.at, key)
 	must(err)
 	for i := range changes {
@@ -258,7 +258,7 @@ func (m *machine) kubelet() bool {
 
 // carriers are the pods of the node.
 func (m *machine) carriers() (all []*corev1.Pod) {
-	changes, _ := m.w.etcd.All(m.w.server.api.Prefix(podKind) + namespace + "/")
+	changes, _ := m.w.etcd.All(m.w.server.API.Prefix(podKind) + namespace + "/")
 	for i := range changes {
 		pod := &corev1.Pod{}
 		must(json.Unmarshal(changes[i].Value, pod))

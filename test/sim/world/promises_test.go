@@ -19,6 +19,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/test/sim/cluster"
 	"github.com/drover-project/drover/test/sim/images"
 )
 
@@ -190,7 +191,7 @@ func noOrder(n *v1beta1.NodeModulesConfig) { n.Spec.Modules = nil }
 
 func notLive(n *v1beta1.NodeModulesConfig) { n.Status.Modules = nil }
 
-func deleting(m *v1beta1.Module) { m.DeletionTimestamp = &metav1.Time{Time: epoch} }
+func deleting(m *v1beta1.Module) { m.DeletionTimestamp = &metav1.Time{Time: cluster.Epoch} }
 
 // gone shows the Module's end.
 func (d *doctor) gone() []string { return d.wrote("module", kindModule, nic.key(), nil) }

@@ -6,11 +6,15 @@
 package world
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -21,25 +25,32 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/drover-project/drover/internal/operator"
 	"github.com/drover-project/drover/internal/operator/controller"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/metrics"
+	"github.com/drover-project/drover/test/sim/cluster"
 	"github.com/drover-project/drover/test/sim/memetcd"
 	"github.com/drover-project/drover/test/sim/process"
 )
 
 const (
-	release   = "6.1.0-1-test"
-	namespace = "tenant"
-	nodes     = 3
-	testLabel = "test"
+	release    = "6.1.0-1-test"
+	namespace  = cluster.Namespace
+	agentImage = "registry.invalid/drover/drover-agent:dev"
+	nodes      = 3
+	testLabel  = "test"
 )
 
-// epoch is when every history begins.
-var epoch = time.Date(2001, time.January, 1, 0, 0, 0, 0, time.UTC)
+// Server is what histories share, one after the other.
+type Server struct {
+	*cluster.Cluster
+	// Without names promises that are not looked at.
+	Without map[string]bool
+}
 
 // World is one cluster and its history.
 type World struct {
@@ -66,6 +77,7 @@ type World struct {
 	audited int64 // the revision up to which writes were judged
 	begin   int64 // the revision at which the history began
 	found   *Violation
+	seen    map[State]int
 	// collectedAt is the revision at which the garbage collector had nothing to do.
 	collectedAt int64
 	calm        []string // writes since a count of them began; nil: they are not counted
@@ -75,14 +87,15 @@ type World struct {
 // New is a cluster with three nodes and no Module. dir is for the nodes' files; the world removes
 // it at its end.
 func (s *Server) New(dir string) (*World, error) {
-	if err := s.reset(); err != nil {
+	if err := s.Reset(); err != nil {
 		return nil, err
 	}
 	// UIDs and jitter are of one seed; what happens is of the history's.
 	uuid.SetRand(rand.NewChaCha8([32]byte{42}))
-	s.clock.SetTime(epoch)
-	w := &World{server: s, dir: dir, Trace: func(string, ...any) {}, clock: s.clock,
-		chance: rand.New(rand.NewPCG(42, 1)), etcd: s.api.Etcd(), admin: s.admin}
+	s.Clock.SetTime(cluster.Epoch)
+	w := &World{server: s, dir: dir, Trace: func(string, ...any) {}, clock: s.Clock,
+		chance: rand.New(rand.NewPCG(42, 1)), etcd: s.API.Etcd(), admin: s.Admin,
+		seen: map[State]int{}}
 	w.ctx, w.cancel = context.WithCancel(klog.NewContext(ctrllog.IntoContext(context.Background(), logr.Discard()), logr.Discard()))
 	w.begin = w.etcd.Revision()
 	w.audited = w.begin
@@ -133,8 +146,8 @@ func (w *World) startOperator() error {
 	}
 	options.Clock = w.clock
 	options.Orders.CarrierUser = ptr.To[int64](65532)
-	w.op, err = process.New(w.ctx, process.Options{API: w.server.api, Transport: faulty{w, w.server.operator}, Scheme: scheme, Mapper: mapper,
-		Cache: caches, Clock: w.clock}, func(p *process.Process) error {
+	w.op, err = process.New(w.ctx, process.Options{API: w.server.API, Transport: faulty{w, w.server.Operator},
+		Scheme: cluster.Scheme, Mapper: cluster.Mapper, Cache: caches, Clock: w.clock}, func(p *process.Process) error {
 		return options.SetUp(p, controller.All(p, options, controller.Shared{Gate: &gate.Gate{}, Metrics: metrics.NewBoard()}))
 	})
 	return err
@@ -193,7 +206,7 @@ type witnessed struct {
 
 // witnessed is how the node's agent reaches the API.
 func (m *machine) witnessed() *rest.Config {
-	config := m.w.server.api.Config(agentUser(m.name))
+	config := m.w.server.API.Config(agentUser(m.name))
 	config.Transport = witnessed{m, config.Transport}
 	return config
 }
@@ -205,4 +218,37 @@ func (w witnessed) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.m.w.judge.writes()
 	}
 	return answer, err
+}
+
+// get reads an object as it is now; false: there is none.
+func (w *World) get(o client.Object, key client.ObjectKey) bool {
+	gvk, err := apiutil.GVKForObject(o, cluster.Scheme)
+	must(err)
+	mapping, err := cluster.Mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	must(err)
+	path := w.server.API.Prefix(mapping.Resource.GroupResource()) + strings.TrimPrefix(key.Namespace+"/"+key.Name, "/")
+	all, _ := w.etcd.All(path)
+	for i := range all {
+		if all[i].Key == path {
+			must(json.Unmarshal(all[i].Value, o))
+			o.SetResourceVersion(fmt.Sprint(all[i].Revision))
+			return true
+		}
+	}
+	return false
+}
+
+// refusal is an answer that the API server did not give.
+func refusal(r *http.Request, code int, reason metav1.StatusReason) *http.Response {
+	body, err := json.Marshal(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+		Code: int32(code), Reason: reason, Message: "the simulation refuses"}) //nolint:gosec // an HTTP status
+	must(err)
+	return &http.Response{StatusCode: code, Status: http.StatusText(code), Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(bytes.NewReader(body)), Request: r, ProtoMajor: 1, ProtoMinor: 1}
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
 }

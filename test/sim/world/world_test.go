@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/drover-project/drover/test/sim/cluster"
 	"github.com/drover-project/drover/test/sim/history"
 )
 
@@ -27,11 +28,11 @@ var one *Server
 func server(t *testing.T) *Server {
 	t.Helper()
 	if one == nil {
-		s, err := NewServer(t.Context(), "../../..")
+		shared, err := cluster.New(t.Context(), "../../..")
 		if err != nil {
 			t.Fatal(err)
 		}
-		one = s
+		one = &Server{Cluster: shared}
 	}
 	return one
 }
@@ -55,7 +56,7 @@ func play(t *testing.T, events []history.Event) (*Violation, string) {
 func TestASeedGivesOneHistory(t *testing.T) {
 	digests := map[string]bool{}
 	for seed := range uint64(6) {
-		events := history.Generate(seed, 60, Verbs())
+		events := history.Generate(seed, 60, Verbs(), nil)
 		_, first := play(t, events)
 		_, again := play(t, events)
 		if first != again {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package world
+// Package cluster is the API server that histories share, as a new cluster with Drover's resources
+// has it, one history after the other.
+package cluster
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -27,7 +27,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
@@ -36,9 +35,8 @@ import (
 	"github.com/drover-project/drover/test/sim/memapi"
 )
 
-const agentImage = "registry.invalid/drover/drover-agent:dev"
-
-var scheme = func() *runtime.Scheme {
+// Scheme has the kinds that the operator, its agents and those who act on a cluster use.
+var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme, v1beta2.AddToScheme,
 		v1alpha1.AddToScheme, metav1.AddMetaToScheme} {
@@ -48,13 +46,13 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// mapper knows the kinds without asking.
-var mapper = func() meta.RESTMapper {
+// Mapper knows the kinds without asking.
+var Mapper = func() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	cluster := map[string]bool{"Node": true, "Namespace": true, "NodeModulesConfig": true, "ModulePolicy": true,
 		"CustomResourceDefinition":  true,
 		"ValidatingAdmissionPolicy": true, "ValidatingAdmissionPolicyBinding": true, "PriorityClass": true}
-	for gvk := range scheme.AllKnownTypes() {
+	for gvk := range Scheme.AllKnownTypes() {
 		scope := meta.RESTScopeNamespace
 		if cluster[gvk.Kind] {
 			scope = meta.RESTScopeRoot
@@ -64,25 +62,29 @@ var mapper = func() meta.RESTMapper {
 	return m
 }()
 
-// Server is the API server that histories share, one after the other.
-type Server struct {
-	// Without names promises that are not looked at.
-	Without map[string]bool
+// Cluster is an API server, its clock, and the clients of two who use it.
+type Cluster struct {
+	API      *memapi.Server
+	Clock    *clocktesting.FakeClock
+	Admin    client.Client
+	Operator http.RoundTripper
 
-	api      *memapi.Server
-	clock    *clocktesting.FakeClock
-	admin    client.Client
-	operator http.RoundTripper
-	kept     map[string]bool // the keys of a new cluster
-	before   int64           // the revision at which the history before this one began
+	kept   map[string]bool // the keys of a new cluster
+	before int64           // the revision at which the history before this one began
 }
 
-// NewServer starts an API server with our custom resources; root is the repository's folder. It
+// Namespace is where histories' Modules are.
+const Namespace = "tenant"
+
+// Epoch is when every history begins.
+var Epoch = time.Date(2001, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// New starts an API server with our custom resources; root is the repository's folder. It
 // takes a second or two.
-func NewServer(ctx context.Context, root string) (*Server, error) {
-	s := &Server{clock: clocktesting.NewFakeClock(epoch), kept: map[string]bool{}}
+func New(ctx context.Context, root string) (*Cluster, error) {
+	c := &Cluster{Clock: clocktesting.NewFakeClock(Epoch), kept: map[string]bool{}}
 	var err error
-	if s.api, err = memapi.New(ctx, memapi.Options{Now: s.clock.Now}); err != nil {
+	if c.API, err = memapi.New(ctx, memapi.Options{Now: c.Clock.Now}); err != nil {
 		return nil, err
 	}
 	for _, pattern := range []string{"crd/bases/*.yaml", "default/namespace.yaml", "operator/images.yaml", "policies/agent-status.yaml",
@@ -91,38 +93,38 @@ func NewServer(ctx context.Context, root string) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := s.api.Install(ctx, objects...); err != nil {
+		if err := c.API.Install(ctx, objects...); err != nil {
 			return nil, err
 		}
 	}
-	s.operator = s.api.As(&user.DefaultInfo{Name: "system:serviceaccount:drover-system:drover-operator",
+	c.Operator = c.API.As(&user.DefaultInfo{Name: "system:serviceaccount:drover-system:drover-operator",
 		Groups: []string{user.AllAuthenticated}})
-	if s.admin, err = client.New(s.api.Config(memapi.Admin()), client.Options{Scheme: scheme, Mapper: mapper}); err != nil {
+	if c.Admin, err = client.New(c.API.Config(memapi.Admin()), client.Options{Scheme: Scheme, Mapper: Mapper}); err != nil {
 		return nil, err
 	}
-	if err := s.awaitPolicies(ctx); err != nil {
+	if err := c.awaitPolicies(ctx); err != nil {
 		return nil, err
 	}
 	// One for all histories: admission learns of new ones late.
-	if err := s.admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+	if err := c.Admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}); err != nil {
 		return nil, err
 	}
-	all, _ := s.api.Etcd().All("/")
+	all, _ := c.API.Etcd().All("/")
 	for i := range all {
-		s.kept[all[i].Key] = true
+		c.kept[all[i].Key] = true
 	}
-	return s, nil
+	return c, nil
 }
 
 // awaitPolicies returns when the admission policies are enforced, and their parameters known: from
 // then on they answer the same in each process.
-func (s *Server) awaitPolicies(ctx context.Context) error {
+func (c *Cluster) awaitPolicies(ctx context.Context) error {
 	carrier := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "probe", Labels: map[string]string{v1beta1.CarrierLabel: ""}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "probe", Image: "probe"}}}}
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		last = s.admin.Create(ctx, carrier.DeepCopy(), client.DryRunAll)
+		last = c.Admin.Create(ctx, carrier.DeepCopy(), client.DryRunAll)
 		return last != nil && strings.Contains(last.Error(), "a carrier runs "), nil
 	})
 	if err != nil {
@@ -155,44 +157,11 @@ func manifests(pattern string) (all []*unstructured.Unstructured, err error) {
 	return all, nil
 }
 
-// reset leaves what a new cluster has.
-func (s *Server) reset() error {
-	s.api.Etcd().Delete(func(key string) bool { return !s.kept[key] })
+// Reset leaves what a new cluster has.
+func (c *Cluster) Reset() error {
+	c.API.Etcd().Delete(func(key string) bool { return !c.kept[key] })
 	// What watches the server may still be reading the last history's changes.
-	s.api.Etcd().Compact(s.before)
-	s.before = s.api.Etcd().Revision()
+	c.API.Etcd().Compact(c.before)
+	c.before = c.API.Etcd().Revision()
 	return nil
-}
-
-// get reads an object as it is now; false: there is none.
-func (w *World) get(o client.Object, key client.ObjectKey) bool {
-	gvk, err := apiutil.GVKForObject(o, scheme)
-	must(err)
-	mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	must(err)
-	path := w.server.api.Prefix(mapping.Resource.GroupResource()) + strings.TrimPrefix(key.Namespace+"/"+key.Name, "/")
-	all, _ := w.etcd.All(path)
-	for i := range all {
-		if all[i].Key == path {
-			must(json.Unmarshal(all[i].Value, o))
-			o.SetResourceVersion(fmt.Sprint(all[i].Revision))
-			return true
-		}
-	}
-	return false
-}
-
-// refusal is an answer that the API server did not give.
-func refusal(r *http.Request, code int, reason metav1.StatusReason) *http.Response {
-	body, err := json.Marshal(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
-		Code: int32(code), Reason: reason, Message: "the simulation refuses"}) //nolint:gosec // an HTTP status
-	must(err)
-	return &http.Response{StatusCode: code, Status: http.StatusText(code), Header: http.Header{"Content-Type": {"application/json"}},
-		Body: io.NopCloser(bytes.NewReader(body)), Request: r, ProtoMajor: 1, ProtoMinor: 1}
-}
-
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
 }
