@@ -67,3 +67,51 @@ func TestWhatANodeKeepsProvesNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestASlipUnloadsNothing: an edit after which no node is to have the kernel module may be a slip.
+// However it is made, the nodes are asked for a confirmation, and go a few at a time.
+func TestASlipUnloadsNothing(t *testing.T) {
+	for name, edit := range map[string]func(*v1beta1.Module){
+		"moduleLoader": func(m *v1beta1.Module) { m.Spec.ModuleLoader = nil },
+		"selector":     func(m *v1beta1.Module) { m.Spec.Selector = map[string]string{"nic": "no"} },
+		"mappings": func(m *v1beta1.Module) {
+			m.Spec.ModuleLoader.Container.KernelMappings = []v1beta1.KernelMapping{{Literal: "5.4", ContainerImage: "r/nic:1"}}
+		},
+	} {
+		for _, more := range []struct {
+			name       string
+			policy     *v1beta1.RolloutSpec
+			waited     time.Duration
+			confirmed  bool
+			start, ask int
+		}{
+			{"in the grace", nil, 0, false, 0, 4},
+			{"after the grace", nil, time.Hour, false, 0, 4},
+			{"confirmed", nil, time.Hour, true, 4, 0},
+			{"as many as may go", &v1beta1.RolloutSpec{MaxUnavailable: &intstr.IntOrString{IntVal: 4}}, time.Hour, false, 4, 0},
+		} {
+			t.Run(name+" "+more.name, func(t *testing.T) {
+				m := given()
+				edit(m)
+				m.Spec.Rollout = more.policy
+				if more.confirmed {
+					metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta1.ConfirmDeselectionAnnotation, noon.Format(time.RFC3339))
+				}
+				p := Pass{Key: key, Module: m, Wants: desired.New(m).With(desired.Images{}), Now: noon}
+				p.Memory.Unwanted = map[types.UID]time.Time{}
+				var nodes []Node
+				for _, name := range []string{"a", "b", "c", "d"} {
+					n := behind(t, name)
+					p.Memory.Unwanted[n.Node.UID] = noon.Add(-more.waited)
+					nodes = append(nodes, n)
+				}
+				parts, _ := p.Parts(nodes, p.Aims(nodes))
+				r := rollout.Make(parts, rollout.PolicyOf(m), noon)
+				if len(r.Start) != more.start || len(r.Mass) != more.ask {
+					t.Errorf("%d begin to unload and %d wait for a confirmation, instead of %d and %d: %+v",
+						len(r.Start), len(r.Mass), more.start, more.ask, r)
+				}
+			})
+		}
+	}
+}
