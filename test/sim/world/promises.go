@@ -38,7 +38,6 @@ const (
 	sourceLabels  = "docs/reference/labels.md"
 	sourceReasons = "docs/reference/reasons.md"
 	sourceNMC     = "api/kmm/v1beta1/nodemodulesconfig_types.go"
-	onReboot      = "leaving unloadPolicy OnReboot reloads all nodes at once"
 	sourceAPI     = "api/kmm/v1beta1/module_types.go"
 )
 
@@ -80,15 +79,14 @@ var orderPromises = []Promise{
 	{Name: "orders-one-writer", Text: "The operator writes orders, the node's agent the status.", Source: sourceNMC + ", NodeModulesConfig",
 		of: kindOrders, write: ordersHaveOneWriter},
 	{Name: "no-outdated-order", Text: "No node is told to load a build that the Module no longer names and that never worked there.",
-		Known:  "the end of a pause loads the build that was corrected meanwhile",
 		Source: sourceRollout + ", 4", of: kindOrders, write: ordered(noOutdatedOrder)},
-	{Name: "max-unavailable", Text: "No more nodes change at the same time than maxUnavailable.", Known: onReboot,
+	{Name: "max-unavailable", Text: "No more nodes change at the same time than maxUnavailable.",
 		Source: sourceUpgrade,
 		of:     kindOrders, write: ordered(maxUnavailable)},
-	{Name: "first-alone", Text: "The first node with a build changes alone.", Known: onReboot,
+	{Name: "first-alone", Text: "The first node with a build changes alone.",
 		Source: sourceUpgrade + "; " + sourceRollout + ", 4",
 		of:     kindOrders, write: ordered(firstAlone)},
-	{Name: "failure-halts", Text: "While a node has failed with a change, no other begins it.", Known: onReboot,
+	{Name: "failure-halts", Text: "While a node has failed with a change, no other begins it.",
 		Source: sourceUpgrade + ", pauseOnFailure",
 		of:     kindOrders, write: ordered(failureHalts)},
 	{Name: "not-ready-counts", Text: "Nodes that are not Ready count as unavailable when another is to change.",

@@ -81,6 +81,9 @@ var kept = []struct {
 		{"Reboot", 0, 0}, {"UnloadPolicy", 0, 1}}},
 	// An image under OnReboot, then another policy: all nodes reload at once.
 	{"max-unavailable", []history.Event{{"UnloadPolicy", 0, 0}, {"Calm", 0, 0}, {"UnloadPolicy", 1, 3}}},
+	// What a node gets ahead is what its order, for the next boot, names already.
+	{"open-orders-told", []history.Event{{"Remove", 0, 1}, {"Calm", 0, 0}, {"DiskFull", 1, 1}, {"UnloadPolicy", 0, 199}, {"Policy", 4, 0},
+		{"Calm", 0, 0}, {"UnloadPolicy", 1, 0}}},
 }
 
 func TestKeptHistories(t *testing.T) {
