@@ -44,7 +44,7 @@ const (
 
 // Promises are all that histories are judged by. The first that is broken names a violation.
 var Promises = slices.Concat(kernelPromises, orderPromises, departurePromises, reportPromises, otherPromises,
-	restPromises)
+	pluginPromises, restPromises)
 
 // kernelPromises are about each call that an agent makes.
 var kernelPromises = []Promise{

@@ -6,8 +6,11 @@
 package world
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -15,7 +18,9 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -27,6 +32,8 @@ import (
 	"github.com/drover-project/drover/internal/operator/controller"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/metrics"
+	"github.com/drover-project/drover/test/sim/cluster"
+	"github.com/drover-project/drover/test/sim/manager"
 	"github.com/drover-project/drover/test/sim/memetcd"
 	"github.com/drover-project/drover/test/sim/process"
 )
@@ -40,6 +47,48 @@ const (
 
 // epoch is when every history begins.
 var epoch = time.Date(2001, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// Server is the API server that histories share, one after the other.
+type Server struct {
+	// Without names promises that are not looked at.
+	Without map[string]bool
+
+	cluster  *cluster.Cluster
+	clock    *clocktesting.FakeClock
+	operator http.RoundTripper
+	kept     map[string]bool // the keys of a new cluster
+	before   int64           // the revision at which the history before this one began
+}
+
+// NewServer starts an API server; root is the repository's folder. It takes a second or two.
+func NewServer(ctx context.Context, root string) (*Server, error) {
+	s := &Server{clock: clocktesting.NewFakeClock(epoch), kept: map[string]bool{}}
+	var err error
+	if s.cluster, err = cluster.New(ctx, root, s.clock.Now); err != nil {
+		return nil, err
+	}
+	s.operator = s.cluster.API.As(&user.DefaultInfo{Name: "system:serviceaccount:drover-system:drover-operator",
+		Groups: []string{user.AllAuthenticated}})
+	// One for all histories: admission learns of new ones late.
+	if err := s.cluster.Admin.Create(ctx, &corev1.Namespace{ObjectMeta: named(namespace)}); err != nil {
+		return nil, err
+	}
+	all, _ := s.cluster.API.Etcd().All("/")
+	for i := range all {
+		s.kept[all[i].Key] = true
+	}
+	return s, nil
+}
+
+// reset leaves what a new cluster has.
+func (s *Server) reset() {
+	etcd := s.cluster.API.Etcd()
+	etcd.Delete(func(key string) bool { return !s.kept[key] })
+	s.cluster.Forget()
+	// What watches the server may still be reading the last history's changes.
+	etcd.Compact(s.before)
+	s.before = etcd.Revision()
+}
 
 // World is one cluster and its history.
 type World struct {
@@ -57,8 +106,10 @@ type World struct {
 	chance *rand.Rand // of jitter
 	admin  client.Client
 	op     *process.Process
-	nodes  []*machine
-	fault  Fault
+	// manager is the cluster's own.
+	manager *manager.Manager
+	nodes   []*machine
+	fault   Fault
 	// meanwhile is what happens between two requests of the operator's next pass; nil: nothing.
 	meanwhile *meanwhile
 	// actor is who acts: a controller's name, a node's, a person.
@@ -66,23 +117,20 @@ type World struct {
 	audited int64 // the revision up to which writes were judged
 	begin   int64 // the revision at which the history began
 	found   *Violation
-	// collectedAt is the revision at which the garbage collector had nothing to do.
-	collectedAt int64
-	calm        []string // writes since a count of them began; nil: they are not counted
-	judge       judge
+	calm    []string // writes since a count of them began; nil: they are not counted
+	judge   judge
 }
 
 // New is a cluster with three nodes and no Module. dir is for the nodes' files; the world removes
 // it at its end.
 func (s *Server) New(dir string) (*World, error) {
-	if err := s.reset(); err != nil {
-		return nil, err
-	}
+	s.reset()
 	// UIDs and jitter are of one seed; what happens is of the history's.
 	uuid.SetRand(rand.NewChaCha8([32]byte{42}))
 	s.clock.SetTime(epoch)
 	w := &World{server: s, dir: dir, Trace: func(string, ...any) {}, clock: s.clock,
-		chance: rand.New(rand.NewPCG(42, 1)), etcd: s.api.Etcd(), admin: s.admin}
+		chance: rand.New(rand.NewPCG(42, 1)), etcd: s.cluster.API.Etcd(), admin: s.cluster.Admin,
+		manager: &manager.Manager{Cluster: s.cluster, Clock: s.clock}}
 	w.ctx, w.cancel = context.WithCancel(klog.NewContext(ctrllog.IntoContext(context.Background(), logr.Discard()), logr.Discard()))
 	w.begin = w.etcd.Revision()
 	w.audited = w.begin
@@ -110,6 +158,9 @@ func (w *World) Close() {
 // Now is the world's time.
 func (w *World) Now() time.Time { return w.clock.Now() }
 
+// get reads an object as it is now; false: there is none.
+func (w *World) get(o client.Object, key client.ObjectKey) bool { return w.server.cluster.Get(o, key) }
+
 func (w *World) jitter(d time.Duration, factor float64) time.Duration {
 	return d + time.Duration(w.chance.Float64()*factor*float64(d))
 }
@@ -117,6 +168,8 @@ func (w *World) jitter(d time.Duration, factor float64) time.Duration {
 // flags are the operator's. Of KMM, and of others' definitions, for which the guard looks each
 // minute, there are none here.
 var flags = []string{"--agent-image=" + agentImage, "--parallelism=1", "--node-condition", "--controllers=*,-guard"}
+
+const agentImage = "registry.invalid/drover/drover-agent:dev"
 
 // startOperator starts a new process of the operator.
 func (w *World) startOperator() error {
@@ -133,8 +186,8 @@ func (w *World) startOperator() error {
 	}
 	options.Clock = w.clock
 	options.Orders.CarrierUser = ptr.To[int64](65532)
-	w.op, err = process.New(w.ctx, process.Options{API: w.server.api, Transport: faulty{w, w.server.operator}, Scheme: scheme, Mapper: mapper,
-		Cache: caches, Clock: w.clock}, func(p *process.Process) error {
+	w.op, err = process.New(w.ctx, process.Options{API: w.server.cluster.API, Transport: faulty{w, w.server.operator},
+		Scheme: cluster.Scheme, Mapper: cluster.Mapper, Cache: caches, Clock: w.clock}, func(p *process.Process) error {
 		return options.SetUp(p, controller.All(p, options, controller.Shared{Gate: &gate.Gate{}, Metrics: metrics.NewBoard()}))
 	})
 	return err
@@ -193,7 +246,7 @@ type witnessed struct {
 
 // witnessed is how the node's agent reaches the API.
 func (m *machine) witnessed() *rest.Config {
-	config := m.w.server.api.Config(agentUser(m.name))
+	config := m.w.server.cluster.API.Config(agentUser(m.name))
 	config.Transport = witnessed{m, config.Transport}
 	return config
 }
@@ -205,4 +258,19 @@ func (w witnessed) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.m.w.judge.writes()
 	}
 	return answer, err
+}
+
+// refusal is an answer that the API server did not give.
+func refusal(r *http.Request, code int, reason metav1.StatusReason) *http.Response {
+	body, err := json.Marshal(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+		Code: int32(code), Reason: reason, Message: "the simulation refuses"}) //nolint:gosec // an HTTP status
+	must(err)
+	return &http.Response{StatusCode: code, Status: http.StatusText(code), Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(bytes.NewReader(body)), Request: r, ProtoMajor: 1, ProtoMinor: 1}
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
