@@ -42,17 +42,32 @@ type Kubelet struct {
 	Dir     string // for what pods put out
 	Trace   func(format string, args ...any)
 
-	// Until when no image can be pulled, device plugins crash, and their pods do not end.
-	Pullless, Crashing, Stuck time.Time
+	pullless, crashing, stuck time.Time // until when what Fail says is so
 
 	delivered map[types.UID]bool    // carriers that have delivered
 	plugins   map[types.UID]*plugin // pods of device plugins that have begun
 	kept      int64                 // the revision at which there was nothing to do
 }
 
-// Mend ends all that is wrong.
+// Failure is what a kubelet, or what it runs, fails at.
+type Failure int
+
+// The failures.
+const (
+	Pulling Failure = iota // no image comes
+	Running                // device plugins crash
+	Ending                 // their pods do not end
+)
+
+// Fail has something fail for a while.
+func (k *Kubelet) Fail(what Failure, span time.Duration) {
+	*[]*time.Time{&k.pullless, &k.crashing, &k.stuck}[what] = k.Clock.Now().Add(span)
+	k.kept = 0
+}
+
+// Mend ends all failures.
 func (k *Kubelet) Mend() {
-	k.Pullless, k.Crashing, k.Stuck, k.kept = time.Time{}, time.Time{}, time.Time{}, 0
+	k.pullless, k.crashing, k.stuck, k.kept = time.Time{}, time.Time{}, time.Time{}, 0
 }
 
 // Step does one thing for the node's pods; false: there was nothing to do.
@@ -135,7 +150,7 @@ func (k *Kubelet) carrier(ctx context.Context, pod *corev1.Pod) (did, more bool)
 		return true, false
 	case k.delivered[pod.UID]:
 		return false, false
-	case k.Clock.Now().Before(k.Pullless):
+	case k.Clock.Now().Before(k.pullless):
 		return k.cannotPull(ctx, pod), true
 	}
 	if k.delivered == nil {

@@ -65,13 +65,13 @@ func (k *Kubelet) now() metav1.Time { return metav1.NewTime(k.Clock.Now().Trunca
 func (k *Kubelet) plugin(ctx context.Context, pod *corev1.Pod) (did, more bool) {
 	p, now := k.plugins[pod.UID], k.Clock.Now()
 	switch {
-	case pod.DeletionTimestamp != nil && now.Before(k.Stuck):
+	case pod.DeletionTimestamp != nil && now.Before(k.stuck):
 		return false, true
 	case pod.DeletionTimestamp != nil:
 		k.stop(p)
 		k.end(ctx, pod)
 		return true, false
-	case p == nil && now.Before(k.Pullless):
+	case p == nil && now.Before(k.pullless):
 		return k.cannotPull(ctx, pod), true
 	case p == nil:
 		p = &plugin{name: pod.Namespace + "/" + pod.Name, began: k.now(), ready: k.now()}
@@ -87,7 +87,7 @@ func (k *Kubelet) plugin(ctx context.Context, pod *corev1.Pod) (did, more bool) 
 	if p.waited.IsZero() {
 		p.waited = k.now()
 	}
-	switch fails := now.Before(k.Crashing); {
+	switch fails := now.Before(k.crashing); {
 	case fails && p.runs:
 		k.stop(p)
 		p.runs, p.ready = false, k.now()
@@ -96,7 +96,7 @@ func (k *Kubelet) plugin(ctx context.Context, pod *corev1.Pod) (did, more bool) 
 		p.runs, p.ready = true, k.now()
 		k.open(p, module)
 	}
-	return k.tell(ctx, pod, p), !p.runs || now.Before(k.Crashing)
+	return k.tell(ctx, pod, p), !p.runs || now.Before(k.crashing)
 }
 
 // open has the main container open the device of a kernel module, if there is one.

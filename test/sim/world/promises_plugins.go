@@ -37,8 +37,8 @@ var pluginPromises = []Promise{
 		Source: sourceDevices + "; " + sourceDrivers + ", Interaction", call: pluginLeavesFirst},
 	{Name: "plugin-apart", Text: "Changing the device plugin gives no node another delivery.",
 		Source: sourceDevices + "; " + sourceOrders + ", 2", of: kindOrders, write: ordered(pluginApart)},
-	{Name: "plugin-paused", Text: "While a Module is paused, its device plugin is left as it is.",
-		Source: sourceUpgrade + ", Pause and retry; " + sourceLeaving + ", 5", of: kindSet, write: pluginPaused},
+	{Name: "plugin-paused", Text: "While a Module is paused and not deleted, its device plugin is left as it is.",
+		Source: sourceUpgrade + ", Pause and retry", of: kindSet, write: pluginPaused},
 	{Name: "plugin-restarts", Text: "Drover ends a plugin's pod where its wait had ended before the load began, and no other.",
 		Source: sourceReady + "; docs/guide/draining.md", of: kindPod, write: pluginRestarts},
 	{Name: "plugin-label-earned", Text: "A node gets the label device-plugin-ready when a pod of the plugin is ready there.",
@@ -161,9 +161,12 @@ func pluginApart(_ *trial, o order) string {
 	return fmt.Sprintf("%s gets another delivery of what it was ordered: %s", o.m.name, say(o.now))
 }
 
+// pluginPaused leaves out a Module that is deleted: 0011 has its plugin go first, and does not speak
+// of pauses.
 func pluginPaused(j *trial, r *write) string {
 	now, before, _ := both[*appsv1.DaemonSet](r)
-	if r.actor != "plugin" || now != nil && before != nil && reflect.DeepEqual(now.Spec, before.Spec) || !every(j.modules(), paused) {
+	if r.actor != "plugin" || now != nil && before != nil && reflect.DeepEqual(now.Spec, before.Spec) ||
+		!every(j.modules(), func(m *v1beta1.Module) bool { return paused(m) && m.DeletionTimestamp == nil }) {
 		return ""
 	}
 	return fmt.Sprintf("the Module is paused, and the DaemonSet %s is written or deleted", r.key)
@@ -231,8 +234,7 @@ func devicesEarned(j *trial, now, before *v1beta1.Module) string {
 		hosts := every(j.modules(), func(module *v1beta1.Module) bool {
 			return every(seen[*corev1.Node](j.judge, kindNode, m.name), func(n *corev1.Node) bool { return matches(module, n) })
 		}) && every(seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name), func(n *v1beta1.NodeModulesConfig) bool {
-			o := j.orderOf(n)
-			return o != nil && o.State == v1beta1.NodeModulePresent && j.serves(m.name)(n) && j.attemptOf(n) == nil
+			return j.serves(m.name)(n) && j.attemptOf(n) == nil
 		})
 		if hosts && !j.mayServe(m.name) {
 			return fmt.Sprintf("DevicesReady is True, and no pod of the plugin is known to be ready on %s", m.name)

@@ -197,6 +197,7 @@ func (d *doctor) gone() []string { return d.wrote("module", kindModule, nic.key(
 
 // TestPromisesCanFail breaks each promise, and no other.
 func TestPromisesCanFail(t *testing.T) {
+	maps.Copy(breaks, pluginBreaks)
 	rows := slices.Collect(maps.Keys(breaks))
 	for _, p := range Promises {
 		if breaks[p.Name] == nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/test/sim/history"
 	"github.com/drover-project/drover/test/sim/images"
+	"github.com/drover-project/drover/test/sim/kubelet"
 )
 
 // verb is a kind of event, and what happens.
@@ -180,13 +181,13 @@ var verbs = []verb{
 		m.full = b%2 == 1
 		must(m.start())
 	})},
-	{"CarrierFails", 2, false, onNode(func(m *machine, b uint8) { m.pods.Pullless = m.w.clock.Now().Add(ticks[int(b)%3+2]) })},
+	{"CarrierFails", 2, false, onNode(func(m *machine, b uint8) { m.pods.Fail(kubelet.Pulling, ticks[int(b)%3+2]) })},
 	{"Evict", 1, false, onNode(func(m *machine, _ uint8) { m.pods.Evict(m.w.ctx, false) })},
 
 	{"DaemonSets", 4, true, func(w *World, _, _ uint8) { w.manager.DaemonSets(w.ctx) }},
 	{"Plugin", 2, false, onModule(nic, func(m *v1beta1.Module, a, b uint8) { m.Spec.DevicePlugin = nic.plugin(a, b) })},
-	{"PluginFails", 2, false, onNode(func(m *machine, b uint8) { m.pods.Crashing = m.w.clock.Now().Add(ticks[int(b)%3+2]) })},
-	{"PluginStuck", 1, false, onNode(func(m *machine, b uint8) { m.pods.Stuck = m.w.clock.Now().Add(ticks[int(b)%3+2]) })},
+	{"PluginFails", 2, false, onNode(func(m *machine, b uint8) { m.pods.Fail(kubelet.Running, ticks[int(b)%3+2]) })},
+	{"PluginStuck", 1, false, onNode(func(m *machine, b uint8) { m.pods.Fail(kubelet.Ending, ticks[int(b)%3+2]) })},
 	{"PluginEvict", 1, false, onNode(func(m *machine, _ uint8) { m.pods.Evict(m.w.ctx, true) })},
 	{"OtherPlugin", 2, false, onModule(aux, func(m *v1beta1.Module, a, b uint8) { m.Spec.DevicePlugin = aux.plugin(a, b) })},
 }
