@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubelet is a node's kubelet as far as Drover needs one, a step at a time: it runs carriers
-// and the pods of device plugins, fails at that as it is told to, and ends pods that are deleted.
+// Package kubelet is a node's kubelet as far as Drover needs one, a step at a time: it runs
+// carriers and the pods of device plugins, fails at that as it is told to, and ends pods that are
+// deleted.
 package kubelet
 
 import (

@@ -117,7 +117,7 @@ func (m *Manager) delete(ctx context.Context, pod *corev1.Pod) {
 // updated says whether a pod is of the DaemonSet's template.
 func (s *set) updated(pod *corev1.Pod) bool { return util.IsPodUpdated(pod, s.hash, s.generation) }
 
-// roll deletes one pod of an earlier template, if no more nodes are without a ready pod than may be.
+// roll deletes one pod of an earlier template, if no more nodes lack a ready pod than may.
 func (m *Manager) roll(ctx context.Context, s *set) bool {
 	if s.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
 		return false

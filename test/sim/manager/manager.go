@@ -2,8 +2,8 @@
 
 // Package manager does what a kube-controller-manager does, a write at a time: it makes the pods of
 // DaemonSets, deletes what has lost its owners or its node, and says by taints and by pods that a
-// node is not Ready. It evicts nothing. Where a DaemonSet's pod may run, and what it looks like, Kubernetes' own
-// code says. A scheduler is not needed: a pod has its node from the beginning.
+// node is not Ready. It evicts nothing. Where a DaemonSet's pod may run, and what it looks like,
+// Kubernetes' own code says. A pod has its node from the beginning, so that there is no scheduler.
 package manager
 
 import (

@@ -113,10 +113,11 @@ func (s subject) asks(m *v1beta1.Module, ds *appsv1.DaemonSet) bool {
 	if m.Spec.ModuleLoader != nil {
 		where = map[string]string{v1beta1.ReadyLabel(namespace, s.name): ""}
 	}
-	p, c := m.Spec.DevicePlugin, &ds.Spec.Template.Spec.Containers[0]
-	return c.Image == p.Container.Image && reflect.DeepEqual(c.Env, p.Container.Env) && maps.Equal(where, ds.Spec.Template.Spec.NodeSelector) &&
+	p, pods := m.Spec.DevicePlugin, &ds.Spec.Template.Spec
+	c := &pods.Containers[0]
+	return c.Image == p.Container.Image && reflect.DeepEqual(c.Env, p.Container.Env) && maps.Equal(where, pods.NodeSelector) &&
 		!slices.ContainsFunc(p.Volumes, func(v corev1.Volume) bool {
-			return !slices.ContainsFunc(ds.Spec.Template.Spec.Volumes, func(has corev1.Volume) bool { return has.Name == v.Name })
+			return !slices.ContainsFunc(pods.Volumes, func(has corev1.Volume) bool { return has.Name == v.Name })
 		})
 }
 
@@ -161,8 +162,8 @@ func pluginApart(_ *trial, o order) string {
 	return fmt.Sprintf("%s gets another delivery of what it was ordered: %s", o.m.name, say(o.now))
 }
 
-// pluginPaused leaves out a Module that is deleted: 0011 has its plugin go first, and does not speak
-// of pauses.
+// pluginPaused leaves out a Module that is deleted: 0011 has its plugin go first, and does not
+// speak of pauses.
 func pluginPaused(j *trial, r *write) string {
 	now, before, _ := both[*appsv1.DaemonSet](r)
 	if r.actor != "plugin" || now != nil && before != nil && reflect.DeepEqual(now.Spec, before.Spec) ||
@@ -287,8 +288,8 @@ func pluginPods(s *stillness) string {
 		pods := s.plugins(n.m.name)
 		switch wants := s.wantsPlugin(n); {
 		case len(pods) > 1 || len(pods) == 1 && !wants:
-			return fmt.Sprintf("%s has %d pods of the plugin, the first %s; it is wanted there: %t; %s", n.m.name, len(pods), saysPod(pods[0]), wants,
-				s.say(n))
+			return fmt.Sprintf("%s has %d pods of the plugin, the first %s; it is wanted there: %t; %s", n.m.name, len(pods),
+				saysPod(pods[0]), wants, s.say(n))
 		case len(pods) == 0 && wants:
 			return n.m.name + " has no pod of the plugin; " + s.say(n)
 		case wants && (!podIsReady(pods[0]) || pods[0].Spec.Containers[0].Image != s.module.Spec.DevicePlugin.Container.Image):
