@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/drover-project/drover/test/sim/history"
+	"github.com/drover-project/drover/test/sim/states"
 	"github.com/drover-project/drover/test/sim/world"
 )
 
@@ -102,9 +103,9 @@ type told struct {
 	CPU    time.Duration `json:"cpu"`
 	Digest uint64        `json:"digest"` // of the trace
 	// States are those that nodes were in, and after how many events first.
-	States  map[world.State]int `json:"states"`
-	Promise string              `json:"promise,omitempty"`
-	Text    string              `json:"text,omitempty"`
+	States  map[states.State]int `json:"states"`
+	Promise string               `json:"promise,omitempty"`
+	Text    string               `json:"text,omitempty"`
 	// Shrunk is the shortest history that was found to break the promise, Trace what happens in it.
 	Shrunk []history.Event `json:"shrunk,omitempty"`
 	Trace  []string        `json:"trace,omitempty"`
@@ -131,8 +132,8 @@ type summary struct {
 	found map[string]told // the first violation of each promise
 	times map[string]int
 	// seen are the states, with the shortest history that leads to each; 0: only at an end.
-	seen map[world.State]beginning
-	met  map[world.State]int // by how many histories
+	seen map[states.State]beginning
+	met  map[states.State]int // by how many histories
 
 	digest uint64
 }
@@ -154,8 +155,8 @@ func lead(ctx context.Context, o *options) (*summary, error) {
 		go func() { ended <- follow(ctx, self, i, histories) }()
 	}
 	begin, spoke, cpu := time.Now(), time.Now(), time.Duration(0)
-	s := &summary{Promises: len(world.Promises), Verbs: len(world.Verbs()), Known: map[string]int{}, FirstSeed: o.seed,
-		found: map[string]told{}, times: map[string]int{}, seen: map[world.State]beginning{}, met: map[world.State]int{}, StatesOf: world.States}
+	s := &summary{Promises: len(world.Promises), Verbs: len(world.Verbs()), Known: map[string]int{}, FirstSeed: o.seed, StatesOf: states.Count,
+		found: map[string]told{}, times: map[string]int{}, seen: map[states.State]beginning{}, met: map[states.State]int{}}
 	fmt.Printf("%d workers, histories of %d events from seed %d on; each worker's API server starts\n", o.workers, o.length, o.seed)
 	var failed []error
 	for left := o.workers; left > 0; {

@@ -17,7 +17,6 @@ import (
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/drover-project/drover/test/sim/cluster"
 	"github.com/drover-project/drover/test/sim/history"
 	"github.com/drover-project/drover/test/sim/world"
 )
@@ -30,11 +29,10 @@ func work(ctx context.Context, o *options, out io.Writer) error {
 	debug.SetGCPercent(400)        // memory is there, and a fifth of the time was the collector's
 	klog.SetLogger(logr.Discard()) // what the API server logs is not about histories
 	ctrllog.SetLogger(logr.Discard())
-	shared, err := cluster.New(ctx, o.root)
+	server, err := world.NewServer(ctx, o.root)
 	if err != nil {
 		return err
 	}
-	server := &world.Server{Cluster: shared}
 	if o.only != "" {
 		server.Without = map[string]bool{}
 		for _, p := range world.Promises {
@@ -83,7 +81,7 @@ func one(server *world.Server, dir string, o *options, seed uint64, shrunk map[s
 	if err != nil {
 		return nil, fmt.Errorf("seed %d: %w", seed, err)
 	}
-	h := &told{Seed: seed, Events: len(events), Steps: w.Steps, CPU: processor() - begin, Digest: digest.Sum64(), States: w.Seen()}
+	h := &told{Seed: seed, Events: len(events), Steps: w.Steps, CPU: processor() - begin, Digest: digest.Sum64(), States: w.Seen}
 	if v == nil {
 		return h, nil
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster is the API server that histories share, as a new cluster with Drover's resources
-// has it, one history after the other.
+// Package cluster is an API server in memory with all that an installation of Drover gives one, as
+// the administrator and the cluster's own programs see it: objects as they are now.
 package cluster
 
 import (
@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,9 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/authentication/user"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -35,7 +32,40 @@ import (
 	"github.com/drover-project/drover/test/sim/memapi"
 )
 
-// Scheme has the kinds that the operator, its agents and those who act on a cluster use.
+// Cluster is an API server and its administrator.
+type Cluster struct {
+	API *memapi.Server
+	// Admin writes, and reads without a cache.
+	Admin client.Client
+
+	decoded map[string]decoded // by key
+}
+
+// New starts an API server with Drover's custom resources, admission policies and namespace; root
+// is the repository's folder. It takes a second or two.
+func New(ctx context.Context, root string, now func() time.Time) (*Cluster, error) {
+	c := &Cluster{decoded: map[string]decoded{}}
+	var err error
+	if c.API, err = memapi.New(ctx, memapi.Options{Now: now}); err != nil {
+		return nil, err
+	}
+	for _, pattern := range []string{"crd/bases/*.yaml", "default/namespace.yaml", "operator/images.yaml", "policies/agent-status.yaml",
+		"policies/carriers.yaml"} {
+		objects, err := manifests(filepath.Join(root, "config", pattern))
+		if err != nil {
+			return nil, err
+		}
+		if err := c.API.Install(ctx, objects...); err != nil {
+			return nil, err
+		}
+	}
+	if c.Admin, err = client.New(c.API.Config(memapi.Admin()), client.Options{Scheme: Scheme, Mapper: Mapper}); err != nil {
+		return nil, err
+	}
+	return c, c.awaitPolicies(ctx)
+}
+
+// Scheme has the kinds that Drover reads and writes.
 var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme, v1beta2.AddToScheme,
@@ -61,60 +91,6 @@ var Mapper = func() meta.RESTMapper {
 	}
 	return m
 }()
-
-// Cluster is an API server, its clock, and the clients of two who use it.
-type Cluster struct {
-	API      *memapi.Server
-	Clock    *clocktesting.FakeClock
-	Admin    client.Client
-	Operator http.RoundTripper
-
-	kept   map[string]bool // the keys of a new cluster
-	before int64           // the revision at which the history before this one began
-}
-
-// Namespace is where histories' Modules are.
-const Namespace = "tenant"
-
-// Epoch is when every history begins.
-var Epoch = time.Date(2001, time.January, 1, 0, 0, 0, 0, time.UTC)
-
-// New starts an API server with our custom resources; root is the repository's folder. It
-// takes a second or two.
-func New(ctx context.Context, root string) (*Cluster, error) {
-	c := &Cluster{Clock: clocktesting.NewFakeClock(Epoch), kept: map[string]bool{}}
-	var err error
-	if c.API, err = memapi.New(ctx, memapi.Options{Now: c.Clock.Now}); err != nil {
-		return nil, err
-	}
-	for _, pattern := range []string{"crd/bases/*.yaml", "default/namespace.yaml", "operator/images.yaml", "policies/agent-status.yaml",
-		"policies/carriers.yaml"} {
-		objects, err := manifests(filepath.Join(root, "config", pattern))
-		if err != nil {
-			return nil, err
-		}
-		if err := c.API.Install(ctx, objects...); err != nil {
-			return nil, err
-		}
-	}
-	c.Operator = c.API.As(&user.DefaultInfo{Name: "system:serviceaccount:drover-system:drover-operator",
-		Groups: []string{user.AllAuthenticated}})
-	if c.Admin, err = client.New(c.API.Config(memapi.Admin()), client.Options{Scheme: Scheme, Mapper: Mapper}); err != nil {
-		return nil, err
-	}
-	if err := c.awaitPolicies(ctx); err != nil {
-		return nil, err
-	}
-	// One for all histories: admission learns of new ones late.
-	if err := c.Admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}); err != nil {
-		return nil, err
-	}
-	all, _ := c.API.Etcd().All("/")
-	for i := range all {
-		c.kept[all[i].Key] = true
-	}
-	return c, nil
-}
 
 // awaitPolicies returns when the admission policies are enforced, and their parameters known: from
 // then on they answer the same in each process.
@@ -155,13 +131,4 @@ func manifests(pattern string) (all []*unstructured.Unstructured, err error) {
 		}
 	}
 	return all, nil
-}
-
-// Reset leaves what a new cluster has.
-func (c *Cluster) Reset() error {
-	c.API.Etcd().Delete(func(key string) bool { return !c.kept[key] })
-	// What watches the server may still be reading the last history's changes.
-	c.API.Etcd().Compact(c.before)
-	c.before = c.API.Etcd().Revision()
-	return nil
 }

@@ -21,7 +21,7 @@ type mutation struct {
 
 // mutations are all. What the simulation cannot find is not among them: ADR 0046 says what it does
 // not show.
-var mutations = slices.Concat(ofOrders, ofReports, ofRollouts, ofAgents)
+var mutations = slices.Concat(ofOrders, ofReports, ofRollouts, ofAgents, ofPlugins)
 
 const (
 	moduleDir = "internal/operator/controller/module/"

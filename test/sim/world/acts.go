@@ -3,7 +3,6 @@
 package world
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -11,14 +10,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/test/sim/history"
+	"github.com/drover-project/drover/test/sim/kubelet"
+	"github.com/drover-project/drover/test/sim/states"
 )
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
@@ -86,9 +86,7 @@ func (m *machine) hold(module string, on bool) {
 		_ = m.kernel.Hold(module) // there may be none
 		return
 	}
-	for m.held(module) && m.kernel.Unhold(module) == nil {
-		continue
-	}
+	kubelet.LetGo(m.kernel, module, func(u host.User) bool { return u == host.User{} })
 }
 
 // held says whether a kernel module is in use.
@@ -175,8 +173,8 @@ func (w *World) round() (busy bool) {
 			busy = true
 		}
 	}
-	w.act("garbage collector", func() {
-		for w.collect() {
+	w.act("kube-controller-manager", func() {
+		for w.manager.DaemonSets(w.ctx) || w.manager.Nodes(w.ctx) || w.manager.Collect(w.ctx) {
 			busy = true
 		}
 	})
@@ -337,58 +335,55 @@ func (w *World) annotate(s subject, change func(*v1beta1.Module)) {
 	}
 }
 
-// The resources that own others, or are owned, with the kinds by which they are deleted.
-var (
-	modules   = schema.GroupResource{Group: v1beta1.GroupVersion.Group, Resource: "modules"}
-	podKind   = schema.GroupResource{Resource: "pods"}
-	nodeKind  = schema.GroupResource{Resource: "nodes"}
-	collected = map[schema.GroupResource]schema.GroupVersionKind{
-		podKind: {Version: "v1", Kind: "Pod"},
-		orders:  v1beta1.GroupVersion.WithKind("NodeModulesConfig"),
-	}
-)
-
-// metadata are the metadata of all objects of a resource, as they are now, sorted by name.
-func (w *World) metadata(resource schema.GroupResource) []metav1.PartialObjectMetadata {
-	changes, _ := w.etcd.All(w.server.API.Prefix(resource))
-	all := make([]metav1.PartialObjectMetadata, len(changes))
-	for i := range changes {
-		must(json.Unmarshal(changes[i].Value, &all[i]))
-	}
-	return all
-}
-
-// collect deletes one object whose owners are all gone, as the garbage collector does; false: there
-// is none.
-func (w *World) collect() bool {
-	now := w.etcd.Revision()
-	if w.collectedAt == now {
-		return false
-	}
-	owners := map[types.UID]bool{}
-	for _, resource := range []schema.GroupResource{nodeKind, modules, orders} {
-		for _, o := range w.metadata(resource) {
-			owners[o.UID] = true
-		}
-	}
-	for _, resource := range []schema.GroupResource{orders, podKind} {
-		for _, o := range w.metadata(resource) {
-			if len(o.OwnerReferences) > 0 && o.DeletionTimestamp == nil && !owned(&o, owners) {
-				o.SetGroupVersionKind(collected[resource])
-				must(client.IgnoreNotFound(w.admin.Delete(w.ctx, &o, client.Preconditions{UID: &o.UID})))
-				return true
+// notice notes the states that nodes are in, after so many events; 0: at the history's end.
+func (w *World) notice(events int) {
+	for _, t := range w.judge.all() {
+		for _, m := range w.nodes {
+			state := t.situation(m).State()
+			if _, has := w.Seen[state]; !has {
+				w.Seen[state] = events
 			}
 		}
 	}
-	w.collectedAt = now
-	return false
 }
 
-func owned(o *metav1.PartialObjectMetadata, owners map[types.UID]bool) bool {
-	for _, owner := range o.OwnerReferences {
-		if owners[owner.UID] {
-			return true
-		}
+// situation is a node and the Module, as they are.
+func (j *trial) situation(m *machine) (s states.Situation) {
+	module := last[*v1beta1.Module](j.judge, kindModule, j.key())
+	node := last[*corev1.Node](j.judge, kindNode, m.name)
+	config := last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name)
+	s.Selected, s.Paused = module != nil && selects(module, node), paused(module)
+	if module != nil {
+		s.Paused = s.Paused || module.Spec.Rollout != nil && module.Spec.Rollout.Paused
+		s.OnReboot = module.Spec.ModuleLoader != nil && module.Spec.ModuleLoader.Container.UnloadPolicy == v1beta1.UnloadOnReboot
 	}
-	return false
+	switch live := j.live(m); {
+	case live == "":
+	case !j.loadedByAgent(m):
+		s.Live = states.ByHand
+	case live == imageIn(module):
+		s.Live = states.Asked
+	default:
+		s.Live = states.Another
+	}
+	switch order := j.orderOf(config); {
+	case order == nil:
+	case unloads(order):
+		s.Order = states.Unload
+	case order.Config.ContainerImage == imageIn(module):
+		s.Order = states.Current
+	default:
+		s.Order = states.Outdated
+	}
+	switch {
+	case node == nil:
+	case m.ready != corev1.ConditionTrue:
+		s.Node = states.NotReady
+	default:
+		s.Node = states.Ready
+	}
+	if a := j.attemptOf(config); a != nil {
+		s.Attempt = a.State
+	}
+	return s
 }

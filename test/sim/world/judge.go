@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,13 +35,15 @@ const (
 	kindNode   = "minions"
 	kindPod    = "pods"
 	kindPolicy = "modulepolicies"
+	kindSet    = "daemonsets"
 )
 
 // orderFinalizer keeps the object of an order to unload.
 const orderFinalizer = "drover.dev/orders"
 
 // cached are the names of these kinds in the operator's caches.
-var cached = map[string]string{kindModule: "Module", kindOrders: "NodeModulesConfig", kindNode: "Node", kindPolicy: "ModulePolicy"}
+var cached = map[string]string{kindModule: "Module", kindOrders: "NodeModulesConfig", kindNode: "Node", kindPolicy: "ModulePolicy",
+	kindPod: "Pod"}
 
 // version is an object from a revision on; a nil object: there is none.
 type version struct {
@@ -196,6 +199,9 @@ func (j *judge) wrote(r *write) {
 			}
 			j.w.Trace("        %s: order %s; live %s", t.name, say(t.orderOf(now)), live)
 		}
+		if pod, before, ok := both[*corev1.Pod](r); ok && (t.isPlugin(pod) || t.isPlugin(before)) {
+			j.w.Trace("        %s: plugin %s", t.name, saysPod(pod))
+		}
 		t.judged(func(p *Promise) string { return t.asked(p, r) })
 	}
 }
@@ -221,6 +227,7 @@ func (j *judge) decode(c *memetcd.Change) *write {
 		kindNode:   func() client.Object { return &corev1.Node{} },
 		kindPod:    func() client.Object { return &corev1.Pod{} },
 		kindPolicy: func() client.Object { return &v1alpha1.ModulePolicy{} },
+		kindSet:    func() client.Object { return &appsv1.DaemonSet{} },
 	}[r.kind]
 	if made == nil {
 		return r

@@ -4,15 +4,10 @@ package world
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"time"
@@ -20,11 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -32,9 +25,9 @@ import (
 	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host/fake"
-	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/store"
 	"github.com/drover-project/drover/test/sim/images"
+	"github.com/drover-project/drover/test/sim/kubelet"
 )
 
 // machine is a node: a kernel, an agent, its disk, and what its kubelet knows.
@@ -50,16 +43,14 @@ type machine struct {
 	due    time.Time // when the agent looks without a hint
 	calls  int       // of the kernel's calls, how many were judged
 	worked map[string]bool
-	pods   map[types.UID]bool // carriers that have delivered
-	kept   int64              // the revision at which the kubelet had nothing to do
-	gone   bool               // there is no Node object
+	pods   *kubelet.Kubelet
+	gone   bool // there is no Node object
 
-	release  string       // of the kernel
-	store    *store.Store // as the agent has it
-	ready    corev1.ConditionStatus
-	since    metav1.Time // it is so
-	pullless time.Time   // until when no image can be pulled
-	full     bool        // the disk has no room for deliveries
+	release string       // of the kernel
+	store   *store.Store // as the agent has it
+	ready   corev1.ConditionStatus
+	since   metav1.Time // it is so
+	full    bool        // the disk has no room for deliveries
 }
 
 // death ends the agent in the middle of a call that took the node down.
@@ -75,11 +66,13 @@ func (h hasty) NewTimer(d time.Duration) clock.Timer {
 }
 
 func (w *World) machine(i int) (*machine, error) {
-	m := &machine{w: w, name: fmt.Sprint("n", i), worked: map[string]bool{}, pods: map[types.UID]bool{},
+	m := &machine{w: w, name: fmt.Sprint("n", i), worked: map[string]bool{},
 		release: images.Releases[0], ready: corev1.ConditionTrue}
 	m.dir = filepath.Join(w.dir, m.name)
 	m.kernel = fake.New(fake.Options{Release: m.release, Clock: hasty{w.clock}, Tree: ownTree{m}, Died: func() { panic(death{}) }})
-	if err := os.MkdirAll(filepath.Join(m.dir, "pods"), 0o755); err != nil {
+	m.pods = &kubelet.Kubelet{Cluster: w.server.cluster, Clock: w.clock, Kernel: m.kernel, Node: m.name, Dir: filepath.Join(m.dir, "pods"),
+		Trace: func(format string, args ...any) { w.Trace(format, args...) }}
+	if err := os.MkdirAll(m.pods.Dir, 0o755); err != nil {
 		return nil, err
 	}
 	if err := m.own(); err != nil {
@@ -176,7 +169,7 @@ func (m *machine) close() {
 
 // show brings the next change of the orders to the agent; false: it has seen all.
 func (m *machine) show() bool {
-	key := m.w.server.API.Prefix(orders) + m.name
+	key := m.w.server.cluster.API.Prefix(orders) + m.name
 	changes, err := m.w.etcd.Since(m.at, key)
 	must(err)
 	for i := range changes {
@@ -218,109 +211,7 @@ func (m *machine) look() {
 }
 
 // kubelet does one thing for the node's pods; false: there was nothing to do.
-func (m *machine) kubelet() bool {
-	now := m.w.etcd.Revision()
-	if m.kept == now || m.ready != corev1.ConditionTrue {
-		return false
-	}
-	left, waits := map[types.UID]bool{}, false
-	for _, pod := range m.carriers() {
-		left[pod.UID] = true
-		switch {
-		case pod.DeletionTimestamp != nil:
-			must(client.IgnoreNotFound(m.w.admin.Delete(m.w.ctx, pod, &client.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})))
-			return true
-		case !m.pods[pod.UID] && m.w.clock.Now().Before(m.pullless):
-			waits = true
-			if m.cannotPull(pod) {
-				return true
-			}
-		case !m.pods[pod.UID]:
-			m.pods[pod.UID] = true
-			must(m.deliver(pod))
-			pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodRunning, nil
-			must(m.w.admin.Status().Update(m.w.ctx, pod))
-			return true
-		}
-	}
-	for _, uid := range slices.Sorted(maps.Keys(m.pods)) {
-		if !left[uid] {
-			delete(m.pods, uid)
-			must(os.RemoveAll(filepath.Join(m.dir, "pods", string(uid))))
-			return true
-		}
-	}
-	if !waits {
-		m.kept = now
-	}
-	return false
-}
-
-// carriers are the pods of the node.
-func (m *machine) carriers() (all []*corev1.Pod) {
-	changes, _ := m.w.etcd.All(m.w.server.API.Prefix(podKind) + namespace + "/")
-	for i := range changes {
-		pod := &corev1.Pod{}
-		must(json.Unmarshal(changes[i].Value, pod))
-		if pod.Spec.NodeName == m.name {
-			all = append(all, pod)
-		}
-	}
-	return all
-}
-
-// cannotPull says of a pod that its image cannot be pulled; false: that is said already.
-func (m *machine) cannotPull(pod *corev1.Pod) bool {
-	if len(pod.Status.ContainerStatuses) > 0 {
-		return false
-	}
-	pod.Status.Phase = corev1.PodPending
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: pod.Spec.Containers[0].Name, State: corev1.ContainerState{
-		Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "the simulation's registry is away"}}}}
-	must(m.w.admin.Status().Update(m.w.ctx, pod))
-	return true
-}
-
-// evict has another delete the node's first carrier.
-func (m *machine) evict() {
-	for _, pod := range m.carriers() {
-		must(client.IgnoreNotFound(m.w.admin.Delete(m.w.ctx, pod)))
-		return
-	}
-}
-
-// deliver writes what a carrier puts out.
-func (m *machine) deliver(pod *corev1.Pod) error {
-	image := carries(pod)
-	release := m.release
-	for _, c := range pod.Spec.Containers {
-		if i := slices.Index(c.Args, "--kernel"); i >= 0 {
-			release = c.Args[i+1]
-		}
-	}
-	content := images.Content(image, release)
-	file := path.Join("lib/modules", release, "extra", images.Module(image)+".ko")
-	sum := sha256.Sum256(content)
-	list, err := json.Marshal(manifest.Manifest{Schema: manifest.Schema, Kernel: release,
-		Files: []manifest.Entry{{Path: file, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}}})
-	if err != nil {
-		return err
-	}
-	out, err := store.OutputDir(pod.UID)
-	if err != nil {
-		return err
-	}
-	for _, f := range []struct {
-		name string
-		data []byte
-	}{{path.Join(manifest.TreeDir, file), content}, {manifest.File, list}} {
-		full := filepath.Join(m.dir, "pods", out, f.name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(full), 0o755), os.WriteFile(full, f.data, 0o644)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (m *machine) kubelet() bool { return m.ready == corev1.ConditionTrue && m.pods.Step(m.w.ctx) }
 
 // reboot is an orderly one: the kernel forgets, the disk does not. An empty release: the same
 // kernel boots.
@@ -332,6 +223,7 @@ func (m *machine) reboot(release string) {
 
 // booted is what follows a boot.
 func (m *machine) booted() {
+	m.pods.Booted()
 	m.w.judge.kernel(m)
 	must(m.own())
 	must(m.report())
@@ -344,7 +236,7 @@ func (m *machine) replace() {
 	m.close()
 	must(os.RemoveAll(m.dir))
 	must(os.MkdirAll(filepath.Join(m.dir, "pods"), 0o755))
-	clear(m.pods)
+	m.pods.Replaced()
 	m.kernel.Mend()
 	m.kernel.Reboot("")
 	m.w.judge.kernel(m)
@@ -363,7 +255,7 @@ func (m *machine) mend() {
 	for _, module := range slices.Concat(images.Names, images.Own) {
 		m.hold(module, false)
 	}
-	m.pullless = time.Time{}
+	m.pods.Mend()
 	m.tell(corev1.ConditionTrue)
 	m.edit(func(n *corev1.Node) {
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == othersTaint })

@@ -10,7 +10,6 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/test/sim/cluster"
 	"github.com/drover-project/drover/test/sim/images"
 )
 
@@ -159,7 +158,7 @@ var breaks = map[string]func(*doctor) []string{
 	},
 	"departs-late": func(d *doctor) []string {
 		d.modified("author", deleting)
-		d.clock.SetTime(cluster.Epoch)
+		d.clock.SetTime(epoch)
 		for _, node := range []string{"n1", "n2"} {
 			d.orders("module", node, noOrder)
 		}
@@ -197,9 +196,9 @@ var breaks = map[string]func(*doctor) []string{
 	},
 	"attempt-times": func(d *doctor) []string {
 		a := v1beta1.NodeModuleAttempt{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed, Message: "x",
-			LastTransitionTime: metav1.NewTime(cluster.Epoch)}
+			LastTransitionTime: metav1.NewTime(epoch)}
 		d.attempt(a)
-		a.LastTransitionTime = metav1.NewTime(cluster.Epoch.Add(time.Hour))
+		a.LastTransitionTime = metav1.NewTime(epoch.Add(time.Hour))
 		return d.attempt(a)
 	},
 	"labels-one-writer": func(d *doctor) []string {
@@ -225,7 +224,7 @@ var breaks = map[string]func(*doctor) []string{
 	},
 	"condition-times": func(d *doctor) []string {
 		return d.status(func(s *v1beta1.ModuleStatus) {
-			s.Conditions[0].LastTransitionTime = metav1.NewTime(cluster.Epoch.Add(time.Hour))
+			s.Conditions[0].LastTransitionTime = metav1.NewTime(epoch.Add(time.Hour))
 		})
 	},
 	"ready-is-all": func(d *doctor) []string {

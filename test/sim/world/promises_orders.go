@@ -14,6 +14,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/test/sim/images"
+	"github.com/drover-project/drover/test/sim/kubelet"
 )
 
 // othersTaint is the key of a taint that others put on nodes.
@@ -357,18 +358,8 @@ func carried(check func(*trial, *corev1.Pod) string) func(*trial, *write) string
 	}
 }
 
-// carries is the image of a carrier.
-func carries(pod *corev1.Pod) string {
-	for _, v := range pod.Spec.Volumes {
-		if v.Image != nil {
-			return v.Image.Reference
-		}
-	}
-	return ""
-}
-
 func carriersAreAsked(j *trial, pod *corev1.Pod) string {
-	image := carries(pod)
+	image := kubelet.Carries(pod)
 	if slices.ContainsFunc(j.modules(), func(m *v1beta1.Module) bool { return imageIn(m) == image }) {
 		return ""
 	}
@@ -385,7 +376,7 @@ func carriersAreAsked(j *trial, pod *corev1.Pod) string {
 func carriersAreNeeded(j *trial, pod *corev1.Pod) string {
 	id := pod.Annotations[v1beta1.DeliveryAnnotation]
 	if id != "" && j.holds(pod.Spec.NodeName, id) {
-		return fmt.Sprintf("%s gets a carrier of %s, which it has", pod.Spec.NodeName, images.Short(carries(pod)))
+		return fmt.Sprintf("%s gets a carrier of %s, which it has", pod.Spec.NodeName, images.Short(kubelet.Carries(pod)))
 	}
 	return ""
 }

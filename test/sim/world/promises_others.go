@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/test/sim/images"
+	"github.com/drover-project/drover/test/sim/kubelet"
 )
 
 // subject is a Module that histories have, of its kernel module's name.
@@ -30,6 +32,11 @@ func (s subject) key() string { return namespace + "/" + s.name }
 // image is the Module's image of a number.
 func (s subject) image(a uint8) string { return images.Of(s.name, a) }
 
+// pluginImage is the image of the Module's device plugin of a number.
+func (s subject) pluginImage(a uint8) string {
+	return fmt.Sprintf("registry.example/%s-plugin:%d", s.name, a%images.Each)
+}
+
 // concerns says whether a write may be about the Module: orders, status and labels of a node are
 // about all.
 func (s subject) concerns(r *write) bool {
@@ -41,7 +48,13 @@ func (s subject) concerns(r *write) bool {
 		if pod == nil {
 			pod = before
 		}
-		return pod != nil && images.Module(carries(pod)) == s.name
+		return s.isPlugin(pod) || pod != nil && images.Module(kubelet.Carries(pod)) == s.name
+	case kindSet:
+		ds, before, _ := both[*appsv1.DaemonSet](r)
+		if ds == nil {
+			ds = before
+		}
+		return ds != nil && ds.Labels[v1beta1.ModuleNameLabel] == s.name
 	}
 	return true
 }

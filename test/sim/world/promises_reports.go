@@ -199,13 +199,21 @@ func told(check func(j *trial, now, before *v1beta1.Module) string) func(*trial,
 	}
 }
 
+// partOf names the controllers that write problems, with their part.
+var partOf = map[string]v1beta1.ProblemPart{"module": v1beta1.ProblemDeliveries, "plugin": v1beta1.ProblemPlugin,
+	"moduleimage": v1beta1.ProblemImages, "startup": v1beta1.ProblemStartupTaint}
+
 func statusHasOneWriter(j *trial, r *write) string {
 	return told(func(_ *trial, now, before *v1beta1.Module) string {
 		a, b := now.Status, before.Status
 		a.Problems, b.Problems = nil, nil
-		if r.actor != "status" && !reflect.DeepEqual(a, b) ||
-			r.actor != "module" && !reflect.DeepEqual(now.Status.Problems, before.Status.Problems) {
+		if r.actor != "status" && !reflect.DeepEqual(a, b) {
 			return fmt.Sprintf("%s wrote the Module's status", r.actor)
+		}
+		own := func(p v1beta1.ModuleProblem) bool { return p.Part == partOf[r.actor] }
+		if !slices.Equal(slices.DeleteFunc(slices.Clone(now.Status.Problems), own),
+			slices.DeleteFunc(slices.Clone(before.Status.Problems), own)) {
+			return fmt.Sprintf("%s wrote another's problems: %v became %v", r.actor, before.Status.Problems, now.Status.Problems)
 		}
 		return ""
 	})(j, r)

@@ -165,15 +165,16 @@ func conditionsAreSo(s *stillness) string {
 	if s.module == nil || s.module.Spec.ModuleLoader == nil || s.halted() {
 		return ""
 	}
-	matching, all, covered := 0, true, true
+	matching, all, covered, plugged := 0, true, true, true
 	for _, n := range s.nodes {
 		if matches(s.module, n.node) {
 			matching++
 			all = all && s.has(n)
+			plugged = plugged && (!s.asksForPlugin() || s.hasPlugin(n))
 			covered = covered && n.selected
 		}
 	}
-	want := map[string]bool{"Ready": all && matching > 0, "Loaded": all && matching > 0, "KernelsCovered": covered}
+	want := map[string]bool{"Ready": all && plugged && matching > 0, "Loaded": all && matching > 0, "KernelsCovered": covered}
 	for _, condition := range slices.Sorted(maps.Keys(want)) {
 		if matching > 0 && isTrue(s.module, condition) != want[condition] {
 			c := meta.FindStatusCondition(s.module.Status.Conditions, condition)

@@ -19,7 +19,6 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/shared/kmod"
-	"github.com/drover-project/drover/test/sim/cluster"
 	"github.com/drover-project/drover/test/sim/images"
 )
 
@@ -191,13 +190,14 @@ func noOrder(n *v1beta1.NodeModulesConfig) { n.Spec.Modules = nil }
 
 func notLive(n *v1beta1.NodeModulesConfig) { n.Status.Modules = nil }
 
-func deleting(m *v1beta1.Module) { m.DeletionTimestamp = &metav1.Time{Time: cluster.Epoch} }
+func deleting(m *v1beta1.Module) { m.DeletionTimestamp = &metav1.Time{Time: epoch} }
 
 // gone shows the Module's end.
 func (d *doctor) gone() []string { return d.wrote("module", kindModule, nic.key(), nil) }
 
 // TestPromisesCanFail breaks each promise, and no other.
 func TestPromisesCanFail(t *testing.T) {
+	maps.Copy(breaks, pluginBreaks)
 	rows := slices.Collect(maps.Keys(breaks))
 	for _, p := range Promises {
 		if breaks[p.Name] == nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/test/sim/history"
 	"github.com/drover-project/drover/test/sim/images"
+	"github.com/drover-project/drover/test/sim/kubelet"
 )
 
 // verb is a kind of event, and what happens.
@@ -53,7 +54,7 @@ var verbs = []verb{
 	{"Show", 6, true, onNode(func(m *machine, _ uint8) { m.show() })},
 	{"Look", 8, true, onNode(func(m *machine, _ uint8) { m.w.look(m) })},
 	{"Kubelet", 6, true, onNode(func(m *machine, _ uint8) { m.kubelet() })},
-	{"Collect", 1, true, func(w *World, _, _ uint8) { w.collect() }},
+	{"Collect", 1, true, func(w *World, _, _ uint8) { w.manager.Collect(w.ctx) }},
 	{"Tick", 6, true, func(w *World, a, _ uint8) { w.clock.Step(ticks[int(a)%len(ticks)]) }},
 	{"Calm", 14, true, func(w *World, _, b uint8) {
 		for range int(b)%6 + 1 {
@@ -180,8 +181,30 @@ var verbs = []verb{
 		m.full = b%2 == 1
 		must(m.start())
 	})},
-	{"CarrierFails", 2, false, onNode(func(m *machine, b uint8) { m.pullless = m.w.clock.Now().Add(ticks[int(b)%3+2]) })},
-	{"Evict", 1, false, onNode(func(m *machine, _ uint8) { m.evict() })},
+	{"CarrierFails", 2, false, onNode(func(m *machine, b uint8) { m.pods.Fail(kubelet.Pulling, ticks[int(b)%3+2]) })},
+	{"Evict", 1, false, onNode(func(m *machine, _ uint8) { m.pods.Evict(m.w.ctx, false) })},
+
+	{"DaemonSets", 4, true, func(w *World, _, _ uint8) { w.manager.DaemonSets(w.ctx) }},
+	{"Plugin", 2, false, onModule(nic, func(m *v1beta1.Module, a, b uint8) { m.Spec.DevicePlugin = nic.plugin(a, b) })},
+	{"PluginFails", 2, false, onNode(func(m *machine, b uint8) { m.pods.Fail(kubelet.Running, ticks[int(b)%3+2]) })},
+	{"PluginStuck", 1, false, onNode(func(m *machine, b uint8) { m.pods.Fail(kubelet.Ending, ticks[int(b)%3+2]) })},
+	{"PluginEvict", 1, false, onNode(func(m *machine, _ uint8) { m.pods.Evict(m.w.ctx, true) })},
+	{"OtherPlugin", 2, false, onModule(aux, func(m *v1beta1.Module, a, b uint8) { m.Spec.DevicePlugin = aux.plugin(a, b) })},
+}
+
+// plugin is the device plugin that two numbers say; nil: none.
+func (s subject) plugin(a, b uint8) *v1beta1.DevicePluginSpec {
+	if b%4 == 0 {
+		return nil
+	}
+	p := &v1beta1.DevicePluginSpec{Container: v1beta1.WorkloadContainer{Image: s.pluginImage(a)}}
+	if b/4%2 == 1 {
+		p.Container.Env = []corev1.EnvVar{{Name: "A", Value: fmt.Sprint(b % 4)}}
+	}
+	if b/8%2 == 1 {
+		p.Volumes = []corev1.Volume{{Name: "more", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	}
+	return p
 }
 
 // otherSpec says what the second Module has removed, and which nodes it selects.

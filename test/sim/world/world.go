@@ -14,18 +14,18 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/drover-project/drover/internal/operator"
@@ -33,29 +33,71 @@ import (
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/test/sim/cluster"
+	"github.com/drover-project/drover/test/sim/manager"
 	"github.com/drover-project/drover/test/sim/memetcd"
 	"github.com/drover-project/drover/test/sim/process"
+	"github.com/drover-project/drover/test/sim/states"
 )
 
 const (
-	release    = "6.1.0-1-test"
-	namespace  = cluster.Namespace
-	agentImage = "registry.invalid/drover/drover-agent:dev"
-	nodes      = 3
-	testLabel  = "test"
+	release   = "6.1.0-1-test"
+	namespace = "tenant"
+	nodes     = 3
+	testLabel = "test"
 )
 
-// Server is what histories share, one after the other.
+// epoch is when every history begins.
+var epoch = time.Date(2001, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// Server is the API server that histories share, one after the other.
 type Server struct {
-	*cluster.Cluster
 	// Without names promises that are not looked at.
 	Without map[string]bool
+
+	cluster  *cluster.Cluster
+	clock    *clocktesting.FakeClock
+	operator http.RoundTripper
+	kept     map[string]bool // the keys of a new cluster
+	before   int64           // the revision at which the history before this one began
+}
+
+// NewServer starts an API server; root is the repository's folder. It takes a second or two.
+func NewServer(ctx context.Context, root string) (*Server, error) {
+	s := &Server{clock: clocktesting.NewFakeClock(epoch), kept: map[string]bool{}}
+	var err error
+	if s.cluster, err = cluster.New(ctx, root, s.clock.Now); err != nil {
+		return nil, err
+	}
+	s.operator = s.cluster.API.As(&user.DefaultInfo{Name: "system:serviceaccount:drover-system:drover-operator",
+		Groups: []string{user.AllAuthenticated}})
+	// One for all histories: admission learns of new ones late.
+	if err := s.cluster.Admin.Create(ctx, &corev1.Namespace{ObjectMeta: named(namespace)}); err != nil {
+		return nil, err
+	}
+	all, _ := s.cluster.API.Etcd().All("/")
+	for i := range all {
+		s.kept[all[i].Key] = true
+	}
+	return s, nil
+}
+
+// reset leaves what a new cluster has.
+func (s *Server) reset() {
+	etcd := s.cluster.API.Etcd()
+	etcd.Delete(func(key string) bool { return !s.kept[key] })
+	s.cluster.Forget()
+	// What watches the server may still be reading the last history's changes.
+	etcd.Compact(s.before)
+	s.before = etcd.Revision()
 }
 
 // World is one cluster and its history.
 type World struct {
 	// Trace is told what happens, a line each.
 	Trace func(format string, args ...any)
+	// Seen are the states that nodes have been in, and after how many events of the history first; 0:
+	// at its end.
+	Seen map[states.State]int
 	// Steps counts passes, looks and events that reached a cache.
 	Steps int
 
@@ -68,8 +110,10 @@ type World struct {
 	chance *rand.Rand // of jitter
 	admin  client.Client
 	op     *process.Process
-	nodes  []*machine
-	fault  Fault
+	// manager is the cluster's own.
+	manager *manager.Manager
+	nodes   []*machine
+	fault   Fault
 	// meanwhile is what happens between two requests of the operator's next pass; nil: nothing.
 	meanwhile *meanwhile
 	// actor is who acts: a controller's name, a node's, a person.
@@ -77,25 +121,20 @@ type World struct {
 	audited int64 // the revision up to which writes were judged
 	begin   int64 // the revision at which the history began
 	found   *Violation
-	seen    map[State]int
-	// collectedAt is the revision at which the garbage collector had nothing to do.
-	collectedAt int64
-	calm        []string // writes since a count of them began; nil: they are not counted
-	judge       judge
+	calm    []string // writes since a count of them began; nil: they are not counted
+	judge   judge
 }
 
 // New is a cluster with three nodes and no Module. dir is for the nodes' files; the world removes
 // it at its end.
 func (s *Server) New(dir string) (*World, error) {
-	if err := s.Reset(); err != nil {
-		return nil, err
-	}
+	s.reset()
 	// UIDs and jitter are of one seed; what happens is of the history's.
 	uuid.SetRand(rand.NewChaCha8([32]byte{42}))
-	s.Clock.SetTime(cluster.Epoch)
-	w := &World{server: s, dir: dir, Trace: func(string, ...any) {}, clock: s.Clock,
-		chance: rand.New(rand.NewPCG(42, 1)), etcd: s.API.Etcd(), admin: s.Admin,
-		seen: map[State]int{}}
+	s.clock.SetTime(epoch)
+	w := &World{server: s, dir: dir, Trace: func(string, ...any) {}, clock: s.clock,
+		chance: rand.New(rand.NewPCG(42, 1)), etcd: s.cluster.API.Etcd(), admin: s.cluster.Admin, Seen: map[states.State]int{},
+		manager: &manager.Manager{Cluster: s.cluster, Clock: s.clock}}
 	w.ctx, w.cancel = context.WithCancel(klog.NewContext(ctrllog.IntoContext(context.Background(), logr.Discard()), logr.Discard()))
 	w.begin = w.etcd.Revision()
 	w.audited = w.begin
@@ -123,6 +162,9 @@ func (w *World) Close() {
 // Now is the world's time.
 func (w *World) Now() time.Time { return w.clock.Now() }
 
+// get reads an object as it is now; false: there is none.
+func (w *World) get(o client.Object, key client.ObjectKey) bool { return w.server.cluster.Get(o, key) }
+
 func (w *World) jitter(d time.Duration, factor float64) time.Duration {
 	return d + time.Duration(w.chance.Float64()*factor*float64(d))
 }
@@ -130,6 +172,8 @@ func (w *World) jitter(d time.Duration, factor float64) time.Duration {
 // flags are the operator's. Of KMM, and of others' definitions, for which the guard looks each
 // minute, there are none here.
 var flags = []string{"--agent-image=" + agentImage, "--parallelism=1", "--node-condition", "--controllers=*,-guard"}
+
+const agentImage = "registry.invalid/drover/drover-agent:dev"
 
 // startOperator starts a new process of the operator.
 func (w *World) startOperator() error {
@@ -146,7 +190,7 @@ func (w *World) startOperator() error {
 	}
 	options.Clock = w.clock
 	options.Orders.CarrierUser = ptr.To[int64](65532)
-	w.op, err = process.New(w.ctx, process.Options{API: w.server.API, Transport: faulty{w, w.server.Operator},
+	w.op, err = process.New(w.ctx, process.Options{API: w.server.cluster.API, Transport: faulty{w, w.server.operator},
 		Scheme: cluster.Scheme, Mapper: cluster.Mapper, Cache: caches, Clock: w.clock}, func(p *process.Process) error {
 		return options.SetUp(p, controller.All(p, options, controller.Shared{Gate: &gate.Gate{}, Metrics: metrics.NewBoard()}))
 	})
@@ -206,7 +250,7 @@ type witnessed struct {
 
 // witnessed is how the node's agent reaches the API.
 func (m *machine) witnessed() *rest.Config {
-	config := m.w.server.API.Config(agentUser(m.name))
+	config := m.w.server.cluster.API.Config(agentUser(m.name))
 	config.Transport = witnessed{m, config.Transport}
 	return config
 }
@@ -218,24 +262,6 @@ func (w witnessed) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.m.w.judge.writes()
 	}
 	return answer, err
-}
-
-// get reads an object as it is now; false: there is none.
-func (w *World) get(o client.Object, key client.ObjectKey) bool {
-	gvk, err := apiutil.GVKForObject(o, cluster.Scheme)
-	must(err)
-	mapping, err := cluster.Mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	must(err)
-	path := w.server.API.Prefix(mapping.Resource.GroupResource()) + strings.TrimPrefix(key.Namespace+"/"+key.Name, "/")
-	all, _ := w.etcd.All(path)
-	for i := range all {
-		if all[i].Key == path {
-			must(json.Unmarshal(all[i].Value, o))
-			o.SetResourceVersion(fmt.Sprint(all[i].Revision))
-			return true
-		}
-	}
-	return false
 }
 
 // refusal is an answer that the API server did not give.

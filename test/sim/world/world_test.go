@@ -12,7 +12,6 @@ import (
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/drover-project/drover/test/sim/cluster"
 	"github.com/drover-project/drover/test/sim/history"
 )
 
@@ -28,11 +27,11 @@ var one *Server
 func server(t *testing.T) *Server {
 	t.Helper()
 	if one == nil {
-		shared, err := cluster.New(t.Context(), "../../..")
+		s, err := NewServer(t.Context(), "../../..")
 		if err != nil {
 			t.Fatal(err)
 		}
-		one = &Server{Cluster: shared}
+		one = s
 	}
 	return one
 }
@@ -84,6 +83,8 @@ var kept = []struct {
 	// What a node gets ahead is what its order, for the next boot, names already.
 	{"open-orders-told", []history.Event{{"Remove", 0, 1}, {"Calm", 0, 0}, {"DiskFull", 1, 1}, {"UnloadPolicy", 0, 199}, {"Policy", 4, 0},
 		{"Calm", 0, 0}, {"UnloadPolicy", 1, 0}}},
+	// A node is not Ready before it has had anything: another one begins to change.
+	{"not-ready-counts", []history.Event{{"NotReady", 0, 1}, {"Calm", 0, 1}, {"Image", 1, 0}, {"Calm", 0, 5}}},
 }
 
 func TestKeptHistories(t *testing.T) {
