@@ -3,6 +3,7 @@
 package world
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -192,4 +193,49 @@ func fits(patterns []string, text string) bool {
 		begin, open := strings.CutSuffix(p, "*")
 		return p == text || open && strings.HasPrefix(text, begin)
 	})
+}
+
+// nodeConditionIsSo leaves out nodes where it is not plain whether a Module is ready.
+func nodeConditionIsSo(s *stillness, n stillNode) string {
+	want, plain := s.readiness(n)
+	for _, t := range s.judge.all() {
+		if t.subject == s.judge.subject {
+			continue
+		}
+		other := t.still()
+		for _, at := range other.nodes {
+			if at.m == n.m {
+				status, is := other.readiness(at)
+				plain = plain && is
+				want = worse(want, status)
+			}
+		}
+	}
+	got := corev1.ConditionStatus("")
+	for _, c := range n.node.Status.Conditions {
+		if c.Type == v1beta1.NodeConditionKernelModules {
+			got = c.Status
+		}
+	}
+	if plain && got != want {
+		return fmt.Sprintf("the node's condition is %q, and should be %q; %s", got, want, s.say(n))
+	}
+	return ""
+}
+
+// readiness is what a Module alone would make a node's condition; false: it is not plain. Empty: it
+// does not belong on the node.
+func (s *stillness) readiness(n stillNode) (status corev1.ConditionStatus, plain bool) {
+	switch {
+	case !matches(s.module, n.node) || s.module.DeletionTimestamp != nil:
+		return "", true
+	case s.carriedOut(n):
+		return corev1.ConditionTrue, true
+	}
+	return corev1.ConditionFalse, n.live == ""
+}
+
+// worse is the condition of a node where two Modules would make it these.
+func worse(a, b corev1.ConditionStatus) corev1.ConditionStatus {
+	return min(cmp.Or(a, b), cmp.Or(b, a)) // False is before True
 }
