@@ -42,6 +42,7 @@ type options struct {
 	workers   int
 	root      string
 	worker    int // which of the workers this process is; -1: the one that starts them
+	asked     bool
 }
 
 func main() {
@@ -56,6 +57,7 @@ func main() {
 	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "processes at work")
 	flag.StringVar(&o.root, "root", "../..", "the repository's folder")
 	flag.IntVar(&o.worker, "worker", -1, "for sim itself")
+	flag.BoolVar(&o.asked, "asked", false, "make the histories happen that standard input asks for, for test/sim/mutations")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, &o)
@@ -76,6 +78,9 @@ func run(ctx context.Context, o *options) error {
 	}
 	if o.trace {
 		o.workers, o.worker = 1, 0
+	}
+	if o.asked {
+		return answer(ctx, o, os.Stdin, os.Stdout)
 	}
 	if o.worker >= 0 {
 		return work(ctx, o, os.Stdout)

@@ -4,30 +4,16 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
-	"time"
 )
-
-// patience is how long a history may take, on a busy machine, and the API server before the first.
-const patience = 3 * time.Minute
-
-// verdict is what a history comes to.
-type verdict struct {
-	Seed    uint64 `json:"seed"`
-	Promise string `json:"promise"` // empty: none is broken
-}
 
 // hunt looks for mutations.
 type hunt struct {
@@ -128,101 +114,53 @@ func (h *hunt) build(ctx context.Context, name string, files sources) (program s
 	return program, nil
 }
 
+// hunter is one of those that look for mutations at the same time.
+type hunter struct {
+	*hunt
+	player player
+}
+
+func (h *hunt) hunter() *hunter { return &hunter{h, player{root: h.root, program: h.program}} }
+
 // find returns the first history that breaks a promise because of the mutation; nil: none does.
-func (h *hunt) find(ctx context.Context, m *mutation) (*verdict, error) {
-	var found *verdict
-	var failed error
-	last := uint64(0)
-	err := h.play(ctx, m.Name, 1, m.Within, func(v verdict) bool {
-		last = v.Seed
-		if v.Promise != "" {
-			clean, err := h.without(ctx, v.Seed)
-			if failed = err; clean {
-				found = &v
-			}
-		}
-		return found != nil || failed != nil
-	})
-	var c *crash
-	if m.Crashes != "" && errors.As(err, &c) {
-		return &verdict{Seed: last + 1, Promise: "(" + c.how + ")"}, nil
+func (h *hunter) find(ctx context.Context, m *mutation) (*verdict, error) {
+	p := &h.player
+	if program := h.programs[m.Name]; program != "" {
+		p = &player{root: h.root, program: program}
+		defer p.close() //nolint:errcheck // it is told to end
 	}
-	return found, cmp.Or(failed, err)
+	for seed := range uint64(m.Within) { //nolint:gosec // not negative
+		v, err := p.play(ctx, m.Name, seed+1)
+		var c *crash
+		switch {
+		case m.Crashes != "" && errors.As(err, &c):
+			return &verdict{Seed: seed + 1, Promise: "(" + c.how + ")"}, nil
+		case err != nil:
+			return nil, err
+		case v.Promise == "":
+			continue
+		}
+		if clean, err := h.without(ctx, v.Seed); clean || err != nil {
+			return &v, err
+		}
+	}
+	return nil, nil
 }
 
 // without tells whether a history breaks no promise without a mutation.
-func (h *hunt) without(ctx context.Context, seed uint64) (clean bool, err error) {
+func (h *hunter) without(ctx context.Context, seed uint64) (clean bool, err error) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if clean, known := h.clean[seed]; known {
+	clean, known := h.clean[seed]
+	h.mu.Unlock()
+	if known {
 		return clean, nil
 	}
-	err = h.play(ctx, "", seed, 1, func(v verdict) bool {
-		h.clean[seed] = v.Promise == ""
-		return false
-	})
-	return h.clean[seed], err
-}
-
-// crash is the end of a simulation that is no verdict.
-type crash struct{ how, text string }
-
-func (c *crash) Error() string { return "the simulation ends with a " + c.how + ": " + c.text }
-
-// play runs a simulation with a mutation, or none, on n seeds, until enough says that it has seen
-// enough.
-func (h *hunt) play(ctx context.Context, name string, seed uint64, n int, enough func(verdict) bool) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	c := exec.CommandContext(ctx, cmp.Or(h.programs[name], h.program), "--worker=0", "--workers=1", "--shrink=false",
-		fmt.Sprint("--seed=", seed), fmt.Sprint("--histories=", n), "--root="+h.root)
-	c.Env = append(os.Environ(), mutationVariable+"="+name)
-	// It removes its nodes' files when it is told to end.
-	c.Cancel, c.WaitDelay = func() error { return c.Process.Signal(syscall.SIGTERM) }, 20*time.Second
-	var said bytes.Buffer
-	c.Stderr = &said
-	lines, err := c.StdoutPipe()
+	v, err := h.player.play(ctx, "", seed)
 	if err != nil {
-		return fmt.Errorf("run the simulation: %w", err)
+		return false, err
 	}
-	if err := c.Start(); err != nil {
-		return fmt.Errorf("run the simulation: %w", err)
-	}
-	seen, done, hung := follow(lines, enough, cancel)
-	err = c.Wait()
-	switch {
-	case done:
-		return nil
-	case hung:
-		return &crash{"hang", fmt.Sprintf("a history takes more than %s", patience)}
-	case err != nil && strings.Contains(said.String(), "panic: "):
-		_, text, _ := strings.Cut(said.String(), "panic: ")
-		text, _, _ = strings.Cut(text, "\n")
-		return &crash{"panic", text}
-	case err != nil:
-		return fmt.Errorf("run the simulation: %w: %s", err, strings.TrimSpace(said.String()))
-	case seen < n:
-		return fmt.Errorf("run the simulation: it has told of %d of %d histories", seen, n)
-	}
-	return nil
-}
-
-// follow reads verdicts, and ends the simulation when it has seen enough or hears nothing for long.
-func follow(lines io.Reader, enough func(verdict) bool, end func()) (seen int, done, hung bool) {
-	var silent atomic.Bool
-	bark := time.AfterFunc(patience, func() { silent.Store(true); end() })
-	defer bark.Stop()
-	decoder := json.NewDecoder(lines)
-	for {
-		var v verdict
-		if decoder.Decode(&v) != nil { // the end; how it ended, the process says
-			return seen, false, silent.Load()
-		}
-		bark.Reset(patience)
-		seen++
-		if enough(v) {
-			end()
-			return seen, true, false
-		}
-	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clean[seed] = v.Promise == ""
+	return h.clean[seed], nil
 }

@@ -72,9 +72,11 @@ func run(ctx context.Context, o *options, out io.Writer) error {
 	var mu sync.Mutex
 	for range o.workers {
 		ended.Go(func() {
+			one := h.hunter()
+			defer one.player.close() //nolint:errcheck // it is told to end
 			for m := range next {
 				at := time.Now()
-				found, err := h.find(ctx, m)
+				found, err := one.find(ctx, m)
 				mu.Lock()
 				r.add(m, &outcome{found, err, time.Since(at).Round(time.Second)}, out)
 				mu.Unlock()

@@ -14,6 +14,7 @@ import (
 )
 
 // mutationVariable is the environment variable that tells a woven program which mutation it has.
+// The simulation sets it before each history that it is asked for.
 const mutationVariable = "DROVER_SIM_MUTATION"
 
 // sources are files of the product, by their names from the repository's folder.
@@ -39,8 +40,8 @@ func weave(product sources, all []mutation) (woven sources, left []mutation, err
 		left = append(left, w.left...)
 	}
 	for dir, name := range packages {
-		woven[path.Join(dir, "zz_mutation.go")] = fmt.Appendf(nil, "package %s\n\nimport \"os\"\n\nvar mutationNow = os.Getenv(%q)\n", name,
-			mutationVariable)
+		woven[path.Join(dir, "zz_mutation.go")] = fmt.Appendf(nil, "package %s\n\nimport \"os\"\n\n"+
+			"func mutationNow() string { return os.Getenv(%q) }\n", name, mutationVariable)
 	}
 	return woven, left, nil
 }
@@ -128,7 +129,7 @@ func weaveFunction(out *bytes.Buffer, f *function, all []mutation) {
 	call := func(suffix string) string {
 		return fmt.Sprintf("%s%s%s%s(%s)", gives, on, f.Name.Name, suffix, strings.Join(given, ", "))
 	}
-	out.WriteString("\tswitch mutationNow {\n")
+	out.WriteString("\tswitch mutationNow() {\n")
 	for i := range all {
 		fmt.Fprintf(out, "\tcase %q:\n\t\t%s\n", all[i].Name, call(fmt.Sprint("Mutated", i)))
 		if gives == "" {
