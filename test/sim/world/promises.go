@@ -115,6 +115,8 @@ var orderPromises = []Promise{
 		of: kindOrders, write: ordered(absentIsHeld)},
 	{Name: "orders-have-nodes", Text: "A first order belongs to a Node that exists.", Source: sourceLeaving + ", 2",
 		of: kindOrders, write: ordered(ordersHaveNodes)},
+	{Name: "module-is-held", Text: "A Module that has a node told to load has its finalizer.", Source: sourceLabels + ", Finalizers",
+		of: kindOrders, write: ordered(moduleIsHeld)},
 	{Name: "orders-complete", Text: "An order to load names the node's kernel, the kernel module and a delivery.",
 		Source: sourceNMC + ", config, delivery",
 		of:     kindOrders, write: ordered(ordersAreComplete)},

@@ -144,6 +144,14 @@ var breaks = map[string]func(*doctor) []string{
 		delete(d.judge.past, kindOrders+"/n0")
 		return d.wrote("module", kindOrders, "n0", n)
 	},
+	"module-is-held": func(d *doctor) []string {
+		d.modified("author", func(m *v1beta1.Module) { m.Finalizers = nil })
+		n := last[*v1beta1.NodeModulesConfig](&d.judge, kindOrders, "n0").DeepCopy()
+		n.Status = v1beta1.NodeModulesConfigStatus{}
+		delete(d.judge.past, kindOrders+"/n0")
+		d.known()
+		return d.wrote("module", kindOrders, "n0", n)
+	},
 	"orders-complete": func(d *doctor) []string { return d.order("n0", func(o *spec) { o.Config.KernelVersion = "5.0" }) },
 	"carriers-asked":  func(d *doctor) []string { return d.carrier(nic.image(3), "n0", "") },
 	"carriers-needed": func(d *doctor) []string {

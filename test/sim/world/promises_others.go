@@ -111,6 +111,16 @@ func entriesApart(j *trial, r *write) string {
 	return ""
 }
 
+// moduleIsHeld looks at first orders: a finalizer may be taken off by hand later.
+func moduleIsHeld(j *trial, o order) string {
+	if o.was != nil || !loads(o.now) || !every(j.modules(), func(m *v1beta1.Module) bool {
+		return m != nil && !slices.Contains(m.Finalizers, v1beta1.ModuleFinalizer)
+	}) {
+		return ""
+	}
+	return fmt.Sprintf("%s is ordered %s, and the Module has no finalizer", o.m.name, say(o.now))
+}
+
 func entriesAreOwned(j *trial, o order) string {
 	entry := fmt.Sprintf(`"k:{\"name\":\"%s\",\"namespace\":\"%s\"}"`, j.name, namespace)
 	var owners []string
