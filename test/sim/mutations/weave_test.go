@@ -31,8 +31,8 @@ func TestWeaveAll(t *testing.T) {
 }
 
 func TestWeave(t *testing.T) {
-	const text = "package p\n\ntype t struct {\n\ta int `json:\"a\"`\n}\n\nfunc (t) f(_ int, more ...string) (n int, err error) {\n\treturn len(more), nil\n}\n\n" +
-		"func g[T any](x, y T) { _, _ = x, y }\n"
+	const text = "package p\n\ntype t struct {\n\ta int `json:\"a\"`\n}\n\nfunc (t) f(_ int, more ...string) (n int, err error) {\n" +
+		"\treturn len(more), nil\n}\n\nfunc g[T any](x, y T) { _, _ = x, y }\n"
 	all := []mutation{
 		{Name: "one", File: "d/p.go", Old: "len(more)", New: "0"},
 		{Name: "two", File: "d/p.go", Old: "_, _ = x, y", New: "_, _ = y, x"},
@@ -46,8 +46,8 @@ func TestWeave(t *testing.T) {
 		t.Errorf("left over: %v", left)
 	}
 	for _, want := range []string{
-		"func (on t) f(p0 int, p1 ...string) (n int, err error) {\n\tswitch mutationNow() {\n\tcase \"one\":\n\t\treturn on.fMutated0(p0, p1...)\n\t}\n" +
-			"\treturn on.fAsItIs(p0, p1...)\n}\n",
+		"func (on t) f(p0 int, p1 ...string) (n int, err error) {\n" +
+			"\tswitch mutationNow() {\n\tcase \"one\":\n\t\treturn on.fMutated0(p0, p1...)\n\t}\n\treturn on.fAsItIs(p0, p1...)\n}\n",
 		"//line one:1\nfunc (t) fMutated0(_ int, more ...string) (n int, err error) {\n\treturn 0, nil\n}\n",
 		"func g[T any](p0 T, p1 T) {\n\tswitch mutationNow() {\n\tcase \"two\":\n\t\tgMutated0(p0, p1)\n\t\treturn\n\t}\n\tgAsItIs(p0, p1)\n}\n",
 	} {
