@@ -44,6 +44,7 @@ type options struct {
 	grow      bool
 	root      string
 	worker    int // which of the workers this process is; -1: the one that starts them
+	asked     bool
 }
 
 func main() {
@@ -59,6 +60,7 @@ func main() {
 	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "processes at work")
 	flag.StringVar(&o.root, "root", "../..", "the repository's folder")
 	flag.IntVar(&o.worker, "worker", -1, "for sim itself")
+	flag.BoolVar(&o.asked, "asked", false, "make the histories happen that standard input asks for, for test/sim/mutations")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, &o)
@@ -79,6 +81,9 @@ func run(ctx context.Context, o *options) error {
 	}
 	if o.trace {
 		o.workers, o.worker = 1, 0
+	}
+	if o.asked {
+		return answer(ctx, o, os.Stdin, os.Stdout)
 	}
 	if o.worker >= 0 {
 		return work(ctx, o, os.Stdout)

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -26,6 +27,61 @@ const shrinkTries = 300
 
 // work makes each history happen whose turn it is, and writes a line of JSON about each.
 func work(ctx context.Context, o *options, out io.Writer) error {
+	begin := time.Now()
+	return at(ctx, o, func(play func(seed uint64) (*told, error)) error {
+		for i := o.worker; i < o.histories && ctx.Err() == nil; i += o.workers {
+			if o.minutes > 0 && time.Since(begin) > time.Duration(o.minutes*float64(time.Minute)) {
+				break
+			}
+			h, err := play(o.seed + uint64(i)) //nolint:gosec // not negative
+			if err != nil {
+				return err
+			}
+			if o.trace {
+				continue
+			}
+			if err := json.NewEncoder(out).Encode(h); err != nil {
+				return fmt.Errorf("tell of a history: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// ask is for one history, of a program with a mutation; empty: as it is.
+type ask struct {
+	Mutation string `json:"mutation"`
+	Seed     uint64 `json:"seed"`
+}
+
+// answer makes the histories happen that it is asked for, and writes a line of JSON about each.
+func answer(ctx context.Context, o *options, in io.Reader, out io.Writer) error {
+	return at(ctx, o, func(play func(seed uint64) (*told, error)) error {
+		asks := json.NewDecoder(in)
+		for ctx.Err() == nil {
+			var a ask
+			if err := asks.Decode(&a); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return fmt.Errorf("read which history is asked for: %w", err)
+			}
+			if err := os.Setenv("DROVER_SIM_MUTATION", a.Mutation); err != nil {
+				return fmt.Errorf("choose the mutation: %w", err)
+			}
+			h, err := play(a.Seed)
+			if err != nil {
+				return err
+			}
+			if err := json.NewEncoder(out).Encode(h); err != nil {
+				return fmt.Errorf("tell of a history: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// at starts an API server, and a place for nodes' files, to play the histories of seeds.
+func at(ctx context.Context, o *options, do func(play func(seed uint64) (*told, error)) error) error {
 	debug.SetGCPercent(400)        // memory is there, and a fifth of the time was the collector's
 	klog.SetLogger(logr.Discard()) // what the API server logs is not about histories
 	ctrllog.SetLogger(logr.Discard())
@@ -44,23 +100,8 @@ func work(ctx context.Context, o *options, out io.Writer) error {
 		return fmt.Errorf("make a directory for the nodes' files: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	begin, shrunk := time.Now(), map[string]bool{}
-	for i := o.worker; i < o.histories && ctx.Err() == nil; i += o.workers {
-		if o.minutes > 0 && time.Since(begin) > time.Duration(o.minutes*float64(time.Minute)) {
-			break
-		}
-		h, err := one(server, dir, o, o.seed+uint64(i), shrunk) //nolint:gosec // not negative
-		if err != nil {
-			return err
-		}
-		if o.trace {
-			continue
-		}
-		if err := json.NewEncoder(out).Encode(h); err != nil {
-			return fmt.Errorf("tell of a history: %w", err)
-		}
-	}
-	return nil
+	shrunk := map[string]bool{}
+	return do(func(seed uint64) (*told, error) { return one(server, dir, o, seed, shrunk) })
 }
 
 // one makes the history of a seed happen, and the first of each promise shorter.
