@@ -90,7 +90,6 @@ var orderPromises = []Promise{
 		Source: sourceUpgrade + ", pauseOnFailure",
 		of:     kindOrders, write: ordered(failureHalts)},
 	{Name: "not-ready-counts", Text: "Nodes that are not Ready count as unavailable when another is to change.",
-		Known:  "a node that never had the module, and is not Ready, does not count",
 		Source: sourceUpgrade + "; " + sourceRollout + ", 3; docs/guide/autoscaling.md, 4",
 		of:     kindOrders, write: ordered(notReadyCounts)},
 	{Name: "quarantine-spreads", Text: "While a node reports a strike, no other gets an order for that delivery.",
