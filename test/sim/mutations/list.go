@@ -25,9 +25,10 @@ type mutation struct {
 var mutations = slices.Concat(ofOrders, ofWakes, ofReports, ofRollouts, ofAgents, ofDisks, ofPlugins)
 
 const (
-	moduleDir = "internal/operator/controller/module/"
-	nodeDir   = "internal/operator/controller/node/"
-	planDir   = "internal/operator/nodeplan/"
-	sharedDir = "internal/shared/"
-	agentDir  = "internal/agent/"
+	moduleDir    = "internal/operator/controller/module/"
+	nodeDir      = "internal/operator/controller/node/"
+	planDir      = "internal/operator/nodeplan/"
+	sharedDir    = "internal/shared/"
+	conditionDir = "internal/operator/controller/condition/"
+	agentDir     = "internal/agent/"
 )

@@ -46,4 +46,35 @@ var ofAgents = []mutation{
 		New:    "`json:\"modules,omitempty\"`",
 		Within: 20, Why: "a status better than the kernel: the last module that goes stays in it",
 	},
+	{
+		Name: "agent-o7-reason", File: agentDir + "execute/fuse.go",
+		Old:    "a := orders.Waiting(v1beta1.ReasonQuarantined,",
+		New:    "a := orders.Waiting(\"Struck\",",
+		Within: 145, Why: "O7: an attempt has a reason that is not of the set",
+	},
+	{
+		Name: "agent-journal-satisfies", File: agentDir + "observe/facts.go",
+		Old:    "return f.Holds() && f.Loaded.DeliveryID",
+		New:    "return f.Loaded != nil && f.Loaded.Complete && f.Loaded.DeliveryID",
+		Within: 70, Why: "the journal is believed and not the kernel: what a person has taken out is not loaded again",
+	},
+	{
+		Name: "agent-in-tree-stays", File: agentDir + "execute/load.go",
+		Old: "\tif a, err := e.makeRoom(ctx, f); a != nil || err != nil {\n\t\treturn a, err\n\t}\n",
+		New: "\tif e.reloading[f.Key] {\n\t\tif a, err := e.makeRoom(ctx, f); a != nil || err != nil {\n\t\t\treturn a, " +
+			"err\n\t\t}\n\t}\n",
+		Within: 20, Why: "in-tree modules leave before a reload, and not before a first load",
+	},
+	{
+		Name: "agent-attempt-reasonless", File: agentDir + "report/status.go",
+		Old:    "State: a.State, Reason: a.Reason,",
+		New:    "State: a.State,",
+		Within: 55, Why: "O7's kind: an attempt is told without its reason",
+	},
+	{
+		Name: "agent-n7-lacking-untold", File: agentDir + "report/status.go",
+		Old:    "case !known && !readable && !slices.Contains(ofAnyModule, name):",
+		New:    "case !known && readable && !slices.Contains(ofAnyModule, name):",
+		Within: 65, Why: "N7: a parameter that the module does not have is told as in force",
+	},
 }

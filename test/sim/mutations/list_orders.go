@@ -78,6 +78,18 @@ var ofOrders = []mutation{
 		Within: 20, Why: "an order to unload does not say why",
 	},
 	{
+		Name: "orders-any-answer", File: planDir + "order.go",
+		Old:    "\tcase n.Answered():\n",
+		New:    "\tcase n.Attempt != nil:\n",
+		Within: 25, Why: "an order to unload is over as soon as the agent says anything of it, such as that the module is in use",
+	},
+	{
+		Name: "orders-carrier-again", File: planDir + "delivery.go",
+		Old:    "case n.Holds(a.Order.Delivery.ID):",
+		New:    "case n.Holds(a.Order.Delivery.ID) && n.Live != nil:",
+		Within: 145, Why: "a node that holds an image and has nothing live gets another carrier",
+	},
+	{
 		Name: "orders-one-owner", File: moduleDir + "act.go",
 		Old:    "err = kube.Apply(ctx, c.client, kube.ModuleOwner(order.Namespace, order.Name), config)",
 		New:    "err = kube.Apply(ctx, c.client, kube.ModuleOwner(order.Namespace, \"orders\"), config)",
@@ -100,5 +112,17 @@ var ofOrders = []mutation{
 		Old:    "\tif !snap.leaving() {\n\t\tif err := kube.AddFinalizer",
 		New:    "\tif !snap.leaving() && len(snap.images) > 0 {\n\t\tif err := kube.AddFinalizer",
 		Within: 20, Why: "finalizer missing: a Module gets none unless its images are made in the cluster",
+	},
+	{
+		Name: "orders-problems-stay", File: moduleDir + "controller.go",
+		Old:    "\t\tfound[v1beta1.AllNodes] = *whole\n\t}\n\treturn problems.Report(",
+		New:    "\t\tfound[v1beta1.AllNodes] = *whole\n\t}\n\tif len(found) == 0 {\n\t\treturn nil\n\t}\n\treturn problems.Report(",
+		Within: 65, Why: "the last problem of a Module stays in its status",
+	},
+	{
+		Name: "orders-delivery-unnamed", File: planDir + "order.go",
+		Old:    "\t\tDelivery:        &v1beta1.Delivery{ID: state.Delivery},\n",
+		New:    "\t\tDelivery:        &v1beta1.Delivery{ID: m.Name},\n",
+		Within: 20, Why: "deliveries are named by the Module and not by what is in them: another image counts as held",
 	},
 }

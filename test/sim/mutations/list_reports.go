@@ -34,4 +34,16 @@ var ofReports = []mutation{
 		New:    "return n.Live }),",
 		Within: 120, Why: "status better than the kernels: nodes that serve an earlier build count as available",
 	},
+	{
+		Name: "status-remark-is-open", File: sharedDir + "rollout/observe.go",
+		Old:    "return a != nil && (a.Reason == v1beta1.ReasonParametersDiffer || a.Reason == v1beta1.ReasonDependencyKept)",
+		New:    "return a != nil && a.Reason == v1beta1.ReasonDependencyKept",
+		Within: 65, Why: "a node that serves what is ordered, with a remark about parameters, counts as one that does not",
+	},
+	{
+		Name: "condition-stays", File: conditionDir + "decide.go",
+		Old:    "\tcase want == nil:\n",
+		New:    "\tcase want == nil && have.Status == corev1.ConditionTrue:\n\t\treturn nil, nil\n\tcase want == nil:\n",
+		Within: 45, Why: "the node's condition stays when its last Module goes",
+	},
 }

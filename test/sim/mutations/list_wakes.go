@@ -2,8 +2,7 @@
 
 package main
 
-// ofWakes are in what wakes controllers up, in their caches, and in what they remember to leave
-// out.
+// ofWakes are in what wakes controllers up, in their caches, and in what they leave out.
 var ofWakes = []mutation{
 	{
 		Name: "orders-no-wake-by-pause", File: moduleDir + "watch.go",

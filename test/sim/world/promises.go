@@ -105,6 +105,8 @@ var orderPromises = []Promise{
 	{Name: "grace", Text: "A node that is no longer selected keeps what it has for five minutes.",
 		Source: sourceUpgrade + "; " + sourceOrders + ", 7",
 		of:     kindOrders, write: ordered(graceIsKept)},
+	{Name: "mass-deselection", Text: "If more nodes are deselected than may be unavailable, none unloads until that is confirmed.",
+		Source: sourceUpgrade + ", Labels that come and go", of: kindOrders, write: ordered(massWaits)},
 	{Name: "absent-says-why", Text: "An order to unload has a reason in CamelCase.", Source: sourceNMC + ", reason",
 		of: kindOrders, write: ordered(absentSaysWhy)},
 	{Name: "orders-leave-answered", Text: "An order goes only as one to unload that the agent has answered.", Source: sourceOrders + ", 4",

@@ -128,6 +128,12 @@ var breaks = map[string]func(*doctor) []string{
 		d.node("administrator", func(n *corev1.Node) { n.Labels[testLabel] = "no" })
 		return d.absent("Deselected", orderFinalizer)
 	},
+	"mass-deselection": func(d *doctor) []string {
+		d.clock.Step(time.Hour)
+		d.modified("author", func(m *v1beta1.Module) { m.Spec.Selector = map[string]string{testLabel: "no"} })
+		d.judge.known[kindModule] = 1 << 50
+		return d.absent("Deselected", orderFinalizer)
+	},
 	"absent-says-why": func(d *doctor) []string {
 		d.modified("author", noLoader)
 		return d.absent("", orderFinalizer)

@@ -134,6 +134,30 @@ func moduleIsHeld(j *trial, o order) string {
 	return fmt.Sprintf("%s is ordered %s, and the Module has no finalizer", o.m.name, say(o.now))
 }
 
+func massWaits(j *trial, o order) string {
+	confirmed := func(m *v1beta1.Module) bool { return m.Annotations[v1beta1.ConfirmDeselectionAnnotation] != "" }
+	if !unloads(o.now) || unloads(o.was) || j.leaves() || slices.ContainsFunc(j.modules(), confirmed) {
+		return ""
+	}
+	var mass []string
+	for _, m := range j.w.nodes {
+		deselected := every(seen[*corev1.Node](j.judge, kindNode, m.name), func(n *corev1.Node) bool {
+			return n != nil && every(j.modules(), func(module *v1beta1.Module) bool { return !selects(module, n) })
+		})
+		known := seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name)
+		if m == o.m {
+			known = known[:len(known)-1] // before it was told
+		}
+		if deselected && j.live(m) != "" && every(known, j.serves(m.name)) {
+			mass = append(mass, m.name)
+		}
+	}
+	if most := j.most(); most > 0 && len(mass) > most && slices.Contains(mass, o.m.name) {
+		return fmt.Sprintf("%s is told to unload (%s), %v are deselected, and maxUnavailable is %d", o.m.name, o.now.Reason, mass, most)
+	}
+	return ""
+}
+
 func entriesAreOwned(j *trial, o order) string {
 	entry := fmt.Sprintf(`"k:{\"name\":\"%s\",\"namespace\":\"%s\"}"`, j.name, namespace)
 	var owners []string
