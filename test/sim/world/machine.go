@@ -33,6 +33,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/store"
 	"github.com/drover-project/drover/test/sim/images"
 )
@@ -138,7 +139,7 @@ func (m *machine) report() error {
 // start starts a new process of the agent.
 func (m *machine) start() error {
 	m.close()
-	o := store.Options{PodsDir: filepath.Join(m.dir, "pods"), NoSync: true, Clock: m.w.clock}
+	o := store.Options{PodsDir: filepath.Join(m.dir, "pods"), Sync: statefile.NoSync, Clock: m.w.clock}
 	if m.full {
 		o.MaxTotal = 1 // byte
 	}
@@ -149,11 +150,11 @@ func (m *machine) start() error {
 	if err := os.MkdirAll(filepath.Join(m.dir, "fuse"), 0o700); err != nil {
 		return err
 	}
-	if m.fuse, err = fuse.Open(filepath.Join(m.dir, "fuse"), false); err != nil {
+	if m.fuse, err = fuse.Open(filepath.Join(m.dir, "fuse"), statefile.NoSync); err != nil {
 		return err
 	}
 	a, err := agent.New(agent.Options{NodeName: m.name, StateDir: filepath.Join(m.dir, "state"),
-		Config: m.witnessed(), NoSync: true, Jitter: m.w.jitter,
+		Config: m.witnessed(), Sync: statefile.NoSync, Jitter: m.w.jitter,
 		Parts: execute.Parts{Host: m.kernel, Modprobe: m.kernel, Store: m.store, Clock: m.w.clock, Fuse: m.fuse}})
 	if err != nil {
 		return err
