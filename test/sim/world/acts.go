@@ -288,7 +288,7 @@ func (w *World) settle() {
 
 // retry has a person ask for another try, where a load has taken a node down.
 func (w *World) retry() {
-	if !slices.ContainsFunc(w.nodes, func(m *machine) bool { return len(w.judge.kernelOf(m.name).struck) > 0 }) {
+	if !slices.ContainsFunc(w.nodes, func(m *machine) bool { return m.cuts > 0 || len(w.judge.kernelOf(m.name).struck) > 0 }) {
 		return
 	}
 	for _, s := range subjects {

@@ -22,8 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,8 +31,8 @@ import (
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/agent/manifest"
-	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/store"
+	"github.com/drover-project/drover/test/sim/disk"
 	"github.com/drover-project/drover/test/sim/images"
 )
 
@@ -61,26 +59,22 @@ type machine struct {
 	since    metav1.Time // it is so
 	pullless time.Time   // until when no image can be pulled
 	full     bool        // the disk has no room for deliveries
+	power
 }
 
 // death ends the agent in the middle of a call that took the node down.
 type death struct{}
 
-// hasty is a clock on which what is waited for happens at once.
-type hasty struct{ *clocktesting.FakeClock }
-
-func (h hasty) NewTimer(d time.Duration) clock.Timer {
-	timer := h.FakeClock.NewTimer(d)
-	h.Step(d)
-	return timer
-}
-
 func (w *World) machine(i int) (*machine, error) {
 	m := &machine{w: w, name: fmt.Sprint("n", i), worked: map[string]bool{}, pods: map[types.UID]bool{},
 		release: images.Releases[0], ready: corev1.ConditionTrue}
 	m.dir = filepath.Join(w.dir, m.name)
-	m.kernel = fake.New(fake.Options{Release: m.release, Clock: hasty{w.clock}, Tree: ownTree{m}, Died: func() { panic(death{}) }})
+	m.kernel = fake.New(fake.Options{Release: m.release, Clock: m.clock(), Tree: ownTree{m}, Died: func() { panic(death{}) }})
 	if err := os.MkdirAll(filepath.Join(m.dir, "pods"), 0o755); err != nil {
+		return nil, err
+	}
+	var err error
+	if m.disk, err = disk.New(m.dir); err != nil {
 		return nil, err
 	}
 	if err := m.own(); err != nil {
@@ -139,7 +133,10 @@ func (m *machine) report() error {
 // start starts a new process of the agent.
 func (m *machine) start() error {
 	m.close()
-	o := store.Options{PodsDir: filepath.Join(m.dir, "pods"), Sync: statefile.NoSync, Clock: m.w.clock}
+	if err := m.light(); err != nil {
+		return err
+	}
+	o := store.Options{PodsDir: filepath.Join(m.dir, "pods"), Sync: m.sync, Clock: m.clock()}
 	if m.full {
 		o.MaxTotal = 1 // byte
 	}
@@ -150,12 +147,12 @@ func (m *machine) start() error {
 	if err := os.MkdirAll(filepath.Join(m.dir, "fuse"), 0o700); err != nil {
 		return err
 	}
-	if m.fuse, err = fuse.Open(filepath.Join(m.dir, "fuse"), statefile.NoSync); err != nil {
+	if m.fuse, err = fuse.Open(filepath.Join(m.dir, "fuse"), m.sync); err != nil {
 		return err
 	}
 	a, err := agent.New(agent.Options{NodeName: m.name, StateDir: filepath.Join(m.dir, "state"),
-		Config: m.witnessed(), Sync: statefile.NoSync, Jitter: m.w.jitter,
-		Parts: execute.Parts{Host: m.kernel, Modprobe: m.kernel, Store: m.store, Clock: m.w.clock, Fuse: m.fuse}})
+		Config: m.witnessed(), Sync: m.sync, Jitter: m.w.jitter,
+		Parts: execute.Parts{Host: wired{m.kernel, m}, Modprobe: m.kernel, Store: m.store, Clock: m.clock(), Fuse: m.fuse}})
 	if err != nil {
 		return err
 	}
@@ -345,6 +342,7 @@ func (m *machine) replace() {
 	m.close()
 	must(os.RemoveAll(m.dir))
 	must(os.MkdirAll(filepath.Join(m.dir, "pods"), 0o755))
+	must(m.anew())
 	clear(m.pods)
 	m.kernel.Mend()
 	m.kernel.Reboot("")
@@ -364,7 +362,8 @@ func (m *machine) mend() {
 	for _, module := range slices.Concat(images.Names, images.Own) {
 		m.hold(module, false)
 	}
-	m.pullless = time.Time{}
+	m.pullless, m.doom = time.Time{}, nil
+	m.setClock(0)
 	m.tell(corev1.ConditionTrue)
 	m.edit(func(n *corev1.Node) {
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == othersTaint })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/test/sim/images"
 )
 
@@ -49,24 +50,50 @@ func (j *judge) kernelOf(node string) *kernelState {
 	return j.kernels[node]
 }
 
-// strike is a load that took the node down: when, how many times in a row, and until when it is not
-// tried again.
+// strike is a load that took the node down: when, how many times in a row, and until when, by the
+// node's clock, it is not tried again.
 type strike struct {
 	at, until time.Time
 	row       int
 }
 
-// strikes notes a load that took the node down.
-func (k *kernelState) strikes(c *fake.Call) {
-	s := strike{at: c.Time, until: c.Time.Add(5 * time.Minute), row: k.struck[c.BuildID].row + 1}
+// strikes notes a load that took the node down, at a time by the world's clock and the node's.
+func (k *kernelState) strikes(id string, at, nodes time.Time) {
+	s := strike{at: at, until: nodes.Add(5 * time.Minute), row: k.struck[id].row + 1}
 	if s.row > 1 {
-		s.until = c.Time.Add(24 * time.Hour)
+		s.until = nodes.Add(24 * time.Hour)
 	}
-	k.struck[c.BuildID] = s
+	k.struck[id] = s
+}
+
+// downIn notes that the power goes while a module is loaded: to the node, the load took it down.
+func (j *judge) downIn(m *machine, content []byte) {
+	j.kernel(m)
+	info, err := kmod.Read(content)
+	if err == nil && slices.Contains(images.Names, info.Name) {
+		j.kernelOf(m.name).strikes(info.BuildID, j.w.clock.Now(), m.clock().Now())
+	}
+}
+
+// stepped notes that a node's clock has: what is in its future by then counts as of now
+// (internal/agent/fuse, Fuse).
+func (j *judge) stepped(m *machine) {
+	j.kernel(m)
+	k, now := j.kernelOf(m.name), m.clock().Now()
+	for id, s := range k.struck {
+		wait := 5 * time.Minute
+		if s.row > 1 {
+			wait = 24 * time.Hour
+		}
+		if s.until.After(now.Add(wait)) {
+			s.until = now.Add(wait)
+			k.struck[id] = s
+		}
+	}
 }
 
 // add notes what a call has changed.
-func (k *kernelState) add(c *fake.Call, order *v1beta1.NodeModuleSpec) {
+func (k *kernelState) add(c *fake.Call, order *v1beta1.NodeModuleSpec, now time.Time) {
 	if c.For != "" && order != nil {
 		for _, module := range order.Config.InTreeModulesToRemove {
 			k.named[module] = true
@@ -75,8 +102,8 @@ func (k *kernelState) add(c *fake.Call, order *v1beta1.NodeModuleSpec) {
 	if c.Call == "delete_module" && c.Result != "" {
 		k.kept[c.Module] = true
 	}
-	if c.Result == "panic" {
-		k.strikes(c)
+	if c.Result == "panic" && c.Call == "finit_module" {
+		k.strikes(c.BuildID, now, c.Time)
 	}
 	if c.Result != "" {
 		return
@@ -243,7 +270,7 @@ func noLoadAfterStrike(c *call) string {
 	again := c.order != nil && c.order.Retry != nil && !c.order.Retry.Time.Before(s.at.Truncate(time.Second))
 	if ok && !again && c.Call.Call == "finit_module" && c.Time.Before(s.until) {
 		return fmt.Sprintf("%s loaded %s, which took it down %d times in a row, last %s ago", c.m.name, images.Short(c.image), s.row,
-			c.Time.Sub(s.at))
+			c.judge.w.clock.Since(s.at))
 	}
 	return ""
 }

@@ -182,6 +182,12 @@ var verbs = []verb{
 	})},
 	{"CarrierFails", 2, false, onNode(func(m *machine, b uint8) { m.pullless = m.w.clock.Now().Add(ticks[int(b)%3+2]) })},
 	{"Evict", 1, false, onNode(func(m *machine, _ uint8) { m.evict() })},
+
+	{"PowerCut", 2, false, onNode(func(m *machine, b uint8) { m.powerCut(b) })},
+	{"PowerCutWhile", 3, false, func(w *World, a, b uint8) {
+		w.nodes[int(a)%nodes].doom = &doom{sync: b%4 > 0, after: int(a) / nodes % 16, chance: b}
+	}},
+	{"ClockStep", 2, false, onNode(func(m *machine, b uint8) { m.setClock(skews[int(b)%len(skews)]) })},
 }
 
 // otherSpec says what the second Module has removed, and which nodes it selects.

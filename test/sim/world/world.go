@@ -8,9 +8,11 @@ package world
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,15 +20,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/operator"
 	"github.com/drover-project/drover/internal/operator/controller"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/metrics"
+	"github.com/drover-project/drover/test/sim/disk"
 	"github.com/drover-project/drover/test/sim/memetcd"
 	"github.com/drover-project/drover/test/sim/process"
 )
@@ -53,6 +59,7 @@ type World struct {
 	ctx    context.Context //nolint:containedctx // of the history
 	cancel context.CancelFunc
 	clock  *clocktesting.FakeClock
+	ahead  time.Duration // of the operator's clock
 	etcd   *memetcd.Store
 	chance *rand.Rand // of jitter
 	admin  client.Client
@@ -131,7 +138,7 @@ func (w *World) startOperator() error {
 	if err != nil {
 		return err
 	}
-	options.Clock = w.clock
+	options.Clock = skewed{w.clock, &w.ahead}
 	options.Orders.CarrierUser = ptr.To[int64](65532)
 	w.op, err = process.New(w.ctx, process.Options{API: w.server.api, Transport: faulty{w, w.server.operator}, Scheme: scheme, Mapper: mapper,
 		Cache: caches, Clock: w.clock}, func(p *process.Process) error {
@@ -205,4 +212,134 @@ func (w witnessed) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.m.w.judge.writes()
 	}
 	return answer, err
+}
+
+// skewed is a clock that is ahead of the world's, or behind.
+type skewed struct {
+	*clocktesting.FakeClock
+	ahead *time.Duration
+}
+
+func (s skewed) Now() time.Time                  { return s.FakeClock.Now().Add(*s.ahead) }
+func (s skewed) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
+
+// hasty is a clock on which what is waited for happens at once.
+type hasty struct{ skewed }
+
+func (h hasty) NewTimer(d time.Duration) clock.Timer {
+	timer := h.FakeClock.NewTimer(d)
+	h.Step(d)
+	return timer
+}
+
+// skews are how far clocks are off.
+var skews = []time.Duration{0, time.Hour, -time.Hour}
+
+// power is a machine's mains and battery: its disk when the power goes, and its clock.
+type power struct {
+	disk  *disk.Disk
+	left  *disk.Image // what is on the disk when the power is back; nil: it has not gone
+	cuts  int         // so far
+	doom  *doom       // nil: the power stays
+	ahead time.Duration
+}
+
+// doom is a cut that is to come at a step of the agent's.
+type doom struct {
+	sync   bool // before one that syncs; else before a call of the kernel
+	after  int  // so many others
+	chance uint8
+}
+
+// clock is the machine's.
+func (m *machine) clock() hasty { return hasty{skewed{m.w.clock, &m.ahead}} }
+
+// setClock makes the machine's clock another. A process' own does not jump (it has a monotonic
+// reading), so the agent begins anew.
+func (m *machine) setClock(ahead time.Duration) {
+	if m.ahead != ahead {
+		m.ahead = ahead
+		m.w.judge.stepped(m)
+		must(m.start())
+	}
+}
+
+// sync is how the agent's files get to the disk.
+func (m *machine) sync(f *os.File) error {
+	m.step(true, "a sync of "+filepath.Base(f.Name()))
+	return m.disk.Sync(f)
+}
+
+// step is a moment at which the power may go.
+func (m *machine) step(sync bool, what string) {
+	switch {
+	case m.doom == nil || m.doom.sync != sync:
+	case m.doom.after > 0:
+		m.doom.after--
+	default:
+		m.w.Trace("      %s: the power goes before %s", m.name, what)
+		m.dark(m.doom.chance)
+		panic(death{})
+	}
+}
+
+// dark is when the power has gone: the kernel forgets all, and the disk what was not synced.
+func (m *machine) dark(chance uint8) {
+	m.doom = nil
+	m.cuts++
+	image, err := m.disk.Cut(rand.New(rand.NewPCG(uint64(chance), 3))) //nolint:gosec // to be repeated
+	must(err)
+	m.left = image
+	m.kernel.Reboot("")
+}
+
+// light brings back what a power cut has left on the disk.
+func (m *machine) light() error {
+	if m.left == nil {
+		return nil
+	}
+	image := m.left
+	m.left = nil
+	clear(m.pods) // their containers begin anew
+	return m.disk.Put(image)
+}
+
+// anew is a new disk.
+func (m *machine) anew() (err error) {
+	m.left, m.doom = nil, nil
+	m.disk, err = disk.New(m.dir)
+	return err
+}
+
+// powerCut is one between two rounds of the agent.
+func (m *machine) powerCut(chance uint8) {
+	m.dark(chance)
+	m.booted()
+}
+
+// wired is a kernel as the agent reaches it.
+type wired struct {
+	*fake.Host
+	m *machine
+}
+
+// Load implements host.Host.
+func (k wired) Load(ctx context.Context, r host.LoadRequest) error {
+	content, err := io.ReadAll(r.File)
+	must(err)
+	if k.m.doom != nil && !k.m.doom.sync && k.m.doom.after == 0 {
+		k.m.w.judge.downIn(k.m, content)
+	}
+	k.m.step(false, "the load of "+r.Name)
+	if seeker, ok := r.File.(io.Seeker); ok {
+		_, err = seeker.Seek(0, io.SeekStart)
+	}
+	must(err)
+	return k.Host.Load(ctx, r) //nolint:wrapcheck // as the kernel says it
+}
+
+// Unload implements host.Host.
+func (k wired) Unload(ctx context.Context, r host.UnloadRequest) error {
+	k.m.step(false, "the unload of "+r.Name)
+	return k.Host.Unload(ctx, r) //nolint:wrapcheck // as the kernel says it
 }
