@@ -162,7 +162,7 @@ func (m *machine) start() error {
 	if n := (&v1beta1.NodeModulesConfig{}); m.w.get(n, client.ObjectKey{Name: m.name}) {
 		m.shown = n
 	}
-	m.agent.Show(m.shown)
+	m.shows(m.shown)
 	return nil
 }
 
@@ -188,7 +188,7 @@ func (m *machine) show() bool {
 			must(json.Unmarshal(changes[i].Value, m.shown))
 			m.shown.ResourceVersion = fmt.Sprint(changes[i].Revision)
 		}
-		m.agent.Show(m.shown)
+		m.shows(m.shown)
 		m.due = m.w.clock.Now()
 		return true
 	}
@@ -334,6 +334,7 @@ func (m *machine) booted() {
 	must(m.own())
 	must(m.report())
 	must(m.start())
+	m.powered()
 }
 
 // replace puts another machine in the place of this one, with the same name.

@@ -19,6 +19,8 @@ type Promise struct {
 	of    string
 	write func(*trial, *write) string
 	rest  func(*stillness) string // when a history has come to rest
+	lit   func(*lit) string       // when the power is back
+	back  func(*lit) string       // and the agent has looked
 }
 
 // Known says whether a promise is known not to be kept yet.
@@ -44,7 +46,7 @@ const (
 
 // Promises are all that histories are judged by. The first that is broken names a violation.
 var Promises = slices.Concat(kernelPromises, orderPromises, departurePromises, reportPromises, otherPromises,
-	restPromises)
+	powerPromises, restPromises)
 
 // kernelPromises are about each call that an agent makes.
 var kernelPromises = []Promise{

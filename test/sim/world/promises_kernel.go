@@ -287,3 +287,10 @@ func imageBeforeUnload(c *call) string {
 	}
 	return ""
 }
+
+func wholeLoads(c *call) string {
+	if c.m.broken != "" && c.Call.Call == "finit_module" {
+		return fmt.Sprintf("%s asked its kernel for %s", c.m.name, c.m.broken)
+	}
+	return ""
+}

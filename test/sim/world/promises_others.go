@@ -4,14 +4,20 @@ package world
 
 import (
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/journal"
+	orderkey "github.com/drover-project/drover/internal/agent/orders"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/test/sim/images"
 )
 
@@ -95,6 +101,24 @@ var otherPromises = []Promise{
 		Source: "docs/guide/policy.md, What is denied, and what is not", of: kindOrders, write: ordered(policyDenies)},
 }
 
+// powerPromises are about a node whose power was cut.
+var powerPromises = []Promise{
+	{Name: "files-outlive-cut", Text: "After a power cut, each of the agent's files is whole: none is put aside.",
+		Source: sourceWrong + ", The previous build serves; internal/agent/statefile", lit: filesOutliveCut},
+	{Name: "held-outlives-cut", Text: "What an agent says to have delivered is on its disk, whole, after a power cut.",
+		Source: sourceOrders + ", 3; " + sourceWrong + ", The previous build serves", lit: heldOutlivesCut},
+	{Name: "worked-outlives-cut", Text: "The form in which an order last worked is remembered after a power cut.",
+		Source: sourceWrong + ", The previous build serves", lit: workedOutlivesCut},
+	{Name: "record-outlives-cut", Text: "Orders that were carried out are recorded, also after a power cut.",
+		Source: "docs/design/0007-boot.md; " + sourceWrong, lit: recordOutlivesCut},
+	{Name: "comes-back", Text: "What was live before a power cut is loaded again at once, with no delivery, where nothing has changed.",
+		Source: sourceAgent + ", Truth after a reboot; " + sourceWrong + ", The previous build serves", back: comesBack},
+	{Name: "whole-loads", Text: "No kernel is asked for a file that is not whole.", Source: sourceAgent + ", Consequences; " + sourceWrong,
+		call: wholeLoads},
+	{Name: "waits-end", Text: "No wait is longer than a day, nor one after a single strike than five minutes, whatever a clock said.",
+		Source: sourceWrong + ", Decision and The previous build serves; internal/agent/fuse", of: kindOrders, write: reported(waitsEnd)},
+}
+
 func callsApart(c *call) string {
 	if c.Module != c.judge.name && slices.Contains(images.Names, c.Module) {
 		return fmt.Sprintf("%s called %s for %s, and its order is %s", c.m.name, c.Call.Call, c.Module, say(c.order))
@@ -104,6 +128,9 @@ func callsApart(c *call) string {
 
 func entriesApart(j *trial, r *write) string {
 	now, before, _ := both[*v1beta1.NodeModulesConfig](r)
+	if now == nil && last[*corev1.Node](j.judge, kindNode, r.key) == nil {
+		return "" // with the node, all goes
+	}
 	if r.actor == "module" && j.request != "" && j.request != j.key() && !reflect.DeepEqual(j.orderOf(now), j.orderOf(before)) {
 		return fmt.Sprintf("a pass of %s made the order of %s %s of %s", j.request, r.key, say(j.orderOf(now)), say(j.orderOf(before)))
 	}
@@ -192,4 +219,170 @@ func fits(patterns []string, text string) bool {
 		begin, open := strings.CutSuffix(p, "*")
 		return p == text || open && strings.HasPrefix(text, begin)
 	})
+}
+
+// before is what a node was when its power was cut.
+type before struct {
+	boot  string
+	told  *v1beta1.NodeModulesConfig // as its agent has left it; nil: there is none
+	shown *v1beta1.NodeModulesConfig
+	live  map[string]string // images, by kernel module
+	aside map[string]bool   // files that are put aside
+	has   map[string]bool   // records of deliveries
+}
+
+// remember notes what a node is.
+func (m *machine) remember() *before {
+	boot, err := m.kernel.BootID()
+	must(err)
+	b := &before{boot: boot, told: last[*v1beta1.NodeModulesConfig](&m.w.judge, kindOrders, m.name), shown: m.shown,
+		live: map[string]string{}, aside: m.aside(), has: map[string]bool{}}
+	for _, s := range subjects {
+		b.live[s.name] = s.live(m)
+	}
+	records, err := filepath.Glob(filepath.Join(m.dir, "store", "deliveries", "*.json"))
+	must(err)
+	for _, r := range records {
+		b.has[strings.TrimSuffix(filepath.Base(r), ".json")] = true
+	}
+	return b
+}
+
+// aside are the files that the agent has put aside.
+func (m *machine) aside() map[string]bool {
+	all := map[string]bool{}
+	for _, pattern := range []string{"state/*.aside", "fuse/*.damaged", "store/damaged/*"} {
+		names, err := filepath.Glob(filepath.Join(m.dir, pattern))
+		must(err)
+		for _, name := range names {
+			all[filepath.Base(name)] = true
+		}
+	}
+	return all
+}
+
+// lit is a node whose power is back, and its agent has begun.
+type lit struct {
+	judge *trial
+	m     *machine
+	*before
+	order *v1beta1.NodeModuleSpec // as it was shown
+}
+
+// powered asks the promises about a node whose power is back.
+func (j *judge) powered(m *machine, b *before, ask func(*Promise) func(*lit) string) {
+	for _, t := range j.all() {
+		t.judged(func(p *Promise) string {
+			if ask(p) == nil {
+				return ""
+			}
+			return ask(p)(&lit{t, m, b, t.orderOf(b.shown)})
+		})
+	}
+}
+
+func filesOutliveCut(l *lit) string {
+	for name := range l.m.aside() {
+		if !l.aside[name] {
+			return fmt.Sprintf("%s put %s aside after a power cut", l.m.name, name)
+		}
+	}
+	return ""
+}
+
+func heldOutlivesCut(l *lit) string {
+	if l.told == nil {
+		return ""
+	}
+	for _, a := range l.told.Status.Artifacts {
+		if !l.has[a.ID] {
+			continue // the agent has thrown it away since, or another disk had it
+		}
+		if _, err := l.m.store.Open(a.ID); err != nil {
+			return fmt.Sprintf("%s had the delivery %s before a power cut: %v", l.m.name, a.ID, err)
+		}
+	}
+	return ""
+}
+
+// served says whether a node's agent had said that what is ordered is live, and it was; empty: no.
+func (l *lit) served() string {
+	live := l.judge.liveIn(l.told)
+	if !loads(l.order) || live == nil || live.BootID != l.boot || live.Config == nil ||
+		live.Config.ContainerImage != l.before.live[l.judge.name] {
+		return ""
+	}
+	return live.Config.ContainerImage
+}
+
+func workedOutlivesCut(l *lit) string {
+	image := l.served()
+	if image == "" {
+		return ""
+	}
+	done, err := journal.Read(filepath.Join(l.m.dir, "state"), l.m.name, statefile.NoSync)
+	must(err)
+	w := done.Worked[keyOf(l.judge.subject)]
+	if w == nil || w.Config.ContainerImage != image && w.Config.ContainerImage != l.order.Config.ContainerImage {
+		return fmt.Sprintf("%s had %s live before a power cut, and remembers %+v", l.m.name, images.Short(image), w)
+	}
+	return ""
+}
+
+func keyOf(s subject) orderkey.Key { return orderkey.Key{Namespace: namespace, Name: s.name} }
+
+func recordOutlivesCut(l *lit) string {
+	var record struct {
+		ClusterUID string                        `json:"clusterUID"`
+		NodeName   string                        `json:"nodeName"`
+		Spec       v1beta1.NodeModulesConfigSpec `json:"spec"`
+	}
+	if len(l.m.seen) == 0 || l.judge.orderOf(l.m.seen[0]) == nil {
+		return ""
+	}
+	found, err := statefile.Read(filepath.Join(l.m.dir, "state"), "record.json", 2, &record)
+	has := l.judge.orderOf(&v1beta1.NodeModulesConfig{Spec: record.Spec})
+	if found && err == nil && (has == nil || slices.ContainsFunc(l.m.seen, func(n *v1beta1.NodeModulesConfig) bool {
+		return reflect.DeepEqual(l.judge.orderOf(n), has)
+	})) {
+		return ""
+	}
+	return fmt.Sprintf("%s has carried out %s, and has recorded %s: %v", l.m.name, say(l.judge.orderOf(l.m.seen[0])), say(has), err)
+}
+
+// comesBack leaves out what the kernel was asked for and refused, and a node that keeps going down.
+func comesBack(l *lit) string {
+	image := l.served()
+	if image == "" || l.order.Paused || l.order.Config.ContainerImage != image || l.judge.live(l.m) == image ||
+		!reflect.DeepEqual(l.order, l.judge.orderOf(l.m.shown)) || l.m.release != l.order.Config.KernelVersion {
+		return ""
+	}
+	boots := 0
+	for _, c := range l.m.kernel.Calls() {
+		switch {
+		case c.Call == "reboot" && l.m.clock().Since(c.Time) < time.Hour:
+			boots++
+		case c.Call == "reboot":
+			boots = 0
+		}
+		if _, struck := l.judge.kernelOf(l.m.name).struck[c.BuildID]; struck && images.OfBuild(c.BuildID) == image {
+			return ""
+		}
+	}
+	if boots > 1 || slices.ContainsFunc(l.m.sinceBoot(), func(c fake.Call) bool { return c.For == l.judge.key() && c.Result != "" }) {
+		return ""
+	}
+	return fmt.Sprintf("%s had %s live before a power cut, and does not load it again: ordered %s; attempt %s", l.m.name, images.Short(image),
+		say(l.order), l.judge.tried(last[*v1beta1.NodeModulesConfig](l.judge.judge, kindOrders, l.m.name)))
+}
+
+// sinceBoot are the kernel's calls in this boot.
+func (m *machine) sinceBoot() []fake.Call {
+	calls := m.kernel.Calls()
+	for i := len(calls) - 1; i >= 0; i-- {
+		if calls[i].Call == "reboot" {
+			return calls[i+1:]
+		}
+	}
+	return calls
 }

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/operator"
@@ -33,6 +34,7 @@ import (
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/test/sim/disk"
+	"github.com/drover-project/drover/test/sim/images"
 	"github.com/drover-project/drover/test/sim/memetcd"
 	"github.com/drover-project/drover/test/sim/process"
 )
@@ -239,9 +241,13 @@ var skews = []time.Duration{0, time.Hour, -time.Hour}
 type power struct {
 	disk  *disk.Disk
 	left  *disk.Image // what is on the disk when the power is back; nil: it has not gone
+	was   *before     // when the power went
 	cuts  int         // so far
 	doom  *doom       // nil: the power stays
 	ahead time.Duration
+	// seen are the orders that the agent was shown since its last kernel call, those of then first.
+	seen   []*v1beta1.NodeModulesConfig
+	broken string // what the kernel is asked for that is not whole
 }
 
 // doom is a cut that is to come at a step of the agent's.
@@ -289,7 +295,7 @@ func (m *machine) dark(chance uint8) {
 	m.cuts++
 	image, err := m.disk.Cut(rand.New(rand.NewPCG(uint64(chance), 3))) //nolint:gosec // to be repeated
 	must(err)
-	m.left = image
+	m.left, m.was = image, m.remember()
 	m.kernel.Reboot("")
 }
 
@@ -306,7 +312,7 @@ func (m *machine) light() error {
 
 // anew is a new disk.
 func (m *machine) anew() (err error) {
-	m.left, m.doom = nil, nil
+	m.left, m.doom, m.seen = nil, nil, nil
 	m.disk, err = disk.New(m.dir)
 	return err
 }
@@ -314,7 +320,26 @@ func (m *machine) anew() (err error) {
 // powerCut is one between two rounds of the agent.
 func (m *machine) powerCut(chance uint8) {
 	m.dark(chance)
+	was := m.was
 	m.booted()
+	for range 2 {
+		m.w.look(m)
+	}
+	m.w.judge.powered(m, was, func(p *Promise) func(*lit) string { return p.back })
+}
+
+// shows tells the agent of orders.
+func (m *machine) shows(n *v1beta1.NodeModulesConfig) {
+	m.seen = append(m.seen, n)
+	m.agent.Show(n)
+}
+
+// powered looks at what a power cut has left, once the agent has begun.
+func (m *machine) powered() {
+	if m.was != nil {
+		m.w.judge.powered(m, m.was, func(p *Promise) func(*lit) string { return p.lit })
+	}
+	m.was = nil
 }
 
 // wired is a kernel as the agent reaches it.
@@ -331,6 +356,10 @@ func (k wired) Load(ctx context.Context, r host.LoadRequest) error {
 		k.m.w.judge.downIn(k.m, content)
 	}
 	k.m.step(false, "the load of "+r.Name)
+	k.m.seen = []*v1beta1.NodeModulesConfig{k.m.shown}
+	if !images.Whole(content) {
+		k.m.broken = fmt.Sprintf("%d bytes for %s that no image has", len(content), r.Name)
+	}
 	if seeker, ok := r.File.(io.Seeker); ok {
 		_, err = seeker.Seek(0, io.SeekStart)
 	}
@@ -341,5 +370,6 @@ func (k wired) Load(ctx context.Context, r host.LoadRequest) error {
 // Unload implements host.Host.
 func (k wired) Unload(ctx context.Context, r host.UnloadRequest) error {
 	k.m.step(false, "the unload of "+r.Name)
+	k.m.seen = []*v1beta1.NodeModulesConfig{k.m.shown}
 	return k.Host.Unload(ctx, r) //nolint:wrapcheck // as the kernel says it
 }
