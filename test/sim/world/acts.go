@@ -244,6 +244,7 @@ func (w *World) Run(events []history.Event) *Violation {
 func (w *World) settle() {
 	w.Trace("--- all faults end")
 	w.fault, w.meanwhile = NoFault, nil
+	w.setClock(0)
 	for _, m := range w.nodes {
 		w.act("end", m.mend)
 	}
@@ -288,7 +289,7 @@ func (w *World) settle() {
 
 // retry has a person ask for another try, where a load has taken a node down.
 func (w *World) retry() {
-	if !slices.ContainsFunc(w.nodes, func(m *machine) bool { return m.cuts > 0 || len(w.judge.kernelOf(m.name).struck) > 0 }) {
+	if !slices.ContainsFunc(w.nodes, func(m *machine) bool { return m.cuts > 0 || w.judge.kernelOf(m.name).hurt }) {
 		return
 	}
 	for _, s := range subjects {

@@ -364,7 +364,7 @@ func (m *machine) mend() {
 		m.hold(module, false)
 	}
 	m.pullless, m.doom = time.Time{}, nil
-	m.setClock(0)
+	m.recover()
 	m.tell(corev1.ConditionTrue)
 	m.edit(func(n *corev1.Node) {
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == othersTaint })

@@ -3,6 +3,8 @@
 package world
 
 import (
+	"os"
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +12,9 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/journal"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/test/sim/images"
 )
 
@@ -273,6 +278,37 @@ var breaks = map[string]func(*doctor) []string{
 			Images: []string{"registry.example/nic:0", "registry.example/aux*"}}})
 		d.known()
 		return d.image("n0", 2)
+	},
+
+	"files-outlive-cut": func(d *doctor) []string {
+		return d.cut(func(m *machine) { must(os.WriteFile(filepath.Join(m.dir, "state", "journal.json.aside"), nil, 0o600)) })
+	},
+	"held-outlives-cut": func(d *doctor) []string {
+		return d.cut(func(m *machine) { must(os.RemoveAll(filepath.Join(m.dir, "store", "sha256"))) })
+	},
+	"worked-outlives-cut": func(d *doctor) []string {
+		return d.cut(func(m *machine) {
+			j, err := journal.Read(filepath.Join(m.dir, "state"), m.name, statefile.NoSync)
+			must(err)
+			j.Worked = nil
+			must(j.Write())
+		})
+	},
+	"record-outlives-cut": func(d *doctor) []string {
+		return d.cut(func(m *machine) { must(os.Remove(filepath.Join(m.dir, "state", "record.json"))) })
+	},
+	"comes-back": func(d *doctor) []string { return d.cut(func(m *machine) { must(m.kernel.Rmmod(nic.name)) }) },
+	"whole-loads": func(d *doctor) []string {
+		d.nodes[0].broken = "half of it"
+		return d.called(same, "finit_module", nic.name, nic.image(0))
+	},
+	"hung-is-left": func(d *doctor) []string {
+		d.judge.kernelOf("n0").hung[nic.name] = fake.Call{}
+		return d.called(same, "delete_module", nic.name, nic.image(0))
+	},
+	"waits-end": func(d *doctor) []string {
+		return d.attempt(v1beta1.NodeModuleAttempt{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed, Message: "x",
+			NextRetry: &metav1.Time{Time: d.Now().Add(25 * time.Hour)}})
 	},
 
 	"deleted-goes": func(d *doctor) []string { return d.rest(func(s *stillness) { deleting(s.module) }) },

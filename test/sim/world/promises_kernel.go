@@ -37,6 +37,10 @@ type kernelState struct {
 	kept map[string]bool
 	// struck are the builds that took the node down when they were loaded.
 	struck map[string]strike
+	// hung are the calls that have not returned or were killed, by module; hurt: there was one, or a
+	// load took the node down.
+	hung map[string]fake.Call
+	hurt bool
 	// left counts, by module, how often an agent took it out in this boot, since the history's end.
 	left map[string]int
 }
@@ -45,7 +49,7 @@ func (j *judge) kernelOf(node string) *kernelState {
 	if j.kernels[node] == nil {
 		j.kernels[node] = &kernelState{live: map[string]bool{}, out: map[string]bool{}, worked: map[string]bool{},
 			named: map[string]bool{}, kept: map[string]bool{}, left: map[string]int{},
-			struck: map[string]strike{}}
+			struck: map[string]strike{}, hung: map[string]fake.Call{}}
 	}
 	return j.kernels[node]
 }
@@ -63,7 +67,7 @@ func (k *kernelState) strikes(id string, at, nodes time.Time) {
 	if s.row > 1 {
 		s.until = nodes.Add(24 * time.Hour)
 	}
-	k.struck[id] = s
+	k.struck[id], k.hurt = s, true
 }
 
 // downIn notes that the power goes while a module is loaded: to the node, the load took it down.
@@ -105,6 +109,12 @@ func (k *kernelState) add(c *fake.Call, order *v1beta1.NodeModuleSpec, now time.
 	if c.Result == "panic" && c.Call == "finit_module" {
 		k.strikes(c.BuildID, now, c.Time)
 	}
+	if c.Result == "oops" && c.Call == "finit_module" { // its log names the module
+		k.struck[c.BuildID] = strike{at: now, until: c.Time.Add(24 * time.Hour), row: 2}
+	}
+	if c.Result == "oops" || c.Result == "timeout" {
+		k.hung[c.Module], k.hurt = *c, true
+	}
 	if c.Result != "" {
 		return
 	}
@@ -114,6 +124,15 @@ func (k *kernelState) add(c *fake.Call, order *v1beta1.NodeModuleSpec, now time.
 		clear(k.out)
 		clear(k.kept)
 		clear(k.left) // the kernel's own come back with each boot, and have to leave again
+		clear(k.hung)
+	case "returned":
+		was := k.hung[c.Module]
+		delete(k.hung, c.Module)
+		delete(k.live, c.Module)
+		if c.BuildID != "" {
+			was.Result = ""
+			k.add(&was, order, now)
+		}
 	case "finit_module", "insmod":
 		k.live[c.Module] = true
 		delete(k.out, c.Module)
@@ -169,8 +188,9 @@ func (s subject) live(m *machine) string {
 func (s subject) loadedByAgent(m *machine) bool {
 	calls := m.kernel.Calls()
 	for i := len(calls) - 1; i >= 0; i-- {
-		if c := calls[i]; c.Module == s.name && c.Result == "" && (c.Call == "finit_module" || c.Call == "insmod") {
-			return c.Call == "finit_module"
+		c := calls[i]
+		if c.Module == s.name && c.Result == "" && (c.Call == "finit_module" || c.Call == "insmod" || c.Call == "returned") {
+			return c.Call != "insmod"
 		}
 	}
 	return false
@@ -271,6 +291,13 @@ func noLoadAfterStrike(c *call) string {
 	if ok && !again && c.Call.Call == "finit_module" && c.Time.Before(s.until) {
 		return fmt.Sprintf("%s loaded %s, which took it down %d times in a row, last %s ago", c.m.name, images.Short(c.image), s.row,
 			c.judge.w.clock.Since(s.at))
+	}
+	return ""
+}
+
+func hungIsLeft(c *call) string {
+	if was, hung := c.kernel.hung[c.Module]; hung {
+		return fmt.Sprintf("%s called %s for %s, whose %s has not returned (%s)", c.m.name, c.Call.Call, c.Module, was.Call, was.Result)
 	}
 	return ""
 }

@@ -101,7 +101,7 @@ var otherPromises = []Promise{
 		Source: "docs/guide/policy.md, What is denied, and what is not", of: kindOrders, write: ordered(policyDenies)},
 }
 
-// powerPromises are about a node whose power was cut.
+// powerPromises are about a node whose power was cut, whose clock steps, or whose kernel hangs.
 var powerPromises = []Promise{
 	{Name: "files-outlive-cut", Text: "After a power cut, each of the agent's files is whole: none is put aside.",
 		Source: sourceWrong + ", The previous build serves; internal/agent/statefile", lit: filesOutliveCut},
@@ -115,6 +115,8 @@ var powerPromises = []Promise{
 		Source: sourceAgent + ", Truth after a reboot; " + sourceWrong + ", The previous build serves", back: comesBack},
 	{Name: "whole-loads", Text: "No kernel is asked for a file that is not whole.", Source: sourceAgent + ", Consequences; " + sourceWrong,
 		call: wholeLoads},
+	{Name: "hung-is-left", Text: "A module whose call has not returned, or was killed, is left alone until the next boot.",
+		Source: "docs/design/0044-hung-calls.md, What happens; " + sourceWrong + ", Decision", call: hungIsLeft},
 	{Name: "waits-end", Text: "No wait is longer than a day, nor one after a single strike than five minutes, whatever a clock said.",
 		Source: sourceWrong + ", Decision and The previous build serves; internal/agent/fuse", of: kindOrders, write: reported(waitsEnd)},
 }

@@ -188,6 +188,14 @@ var verbs = []verb{
 		w.nodes[int(a)%nodes].doom = &doom{sync: b%4 > 0, after: int(a) / nodes % 16, chance: b}
 	}},
 	{"ClockStep", 2, false, onNode(func(m *machine, b uint8) { m.setClock(skews[int(b)%len(skews)]) })},
+	{"Hang", 1, false, onNode(func(m *machine, b uint8) {
+		call := []string{"finit_module", "delete_module"}[int(b)%2]
+		m.kernel.Script(call, nic.name, fake.Fault{Delay: []time.Duration{2 * time.Minute, 1000 * time.Hour}[int(b)/2%2], Times: 1})
+	})},
+	{"Oops", 1, false, onNode(func(m *machine, _ uint8) {
+		m.kernel.Script("finit_module", nic.name, fake.Fault{Oops: true, Times: 1})
+	})},
+	{"OperatorClock", 1, false, func(w *World, _, b uint8) { w.setClock(skews[int(b)%len(skews)]) }},
 }
 
 // otherSpec says what the second Module has removed, and which nodes it selects.

@@ -245,7 +245,8 @@ type power struct {
 	cuts  int         // so far
 	doom  *doom       // nil: the power stays
 	ahead time.Duration
-	// seen are the orders that the agent was shown since its last kernel call, those of then first.
+	// seen are the orders that the agent was shown since its last kernel call, those of then first;
+	// empty: it has made none.
 	seen   []*v1beta1.NodeModulesConfig
 	broken string // what the kernel is asked for that is not whole
 }
@@ -267,6 +268,27 @@ func (m *machine) setClock(ahead time.Duration) {
 		m.ahead = ahead
 		m.w.judge.stepped(m)
 		must(m.start())
+	}
+}
+
+// recover sets the machine's clock right, and boots it where a call of its kernel has not returned.
+func (m *machine) recover() {
+	m.setClock(0)
+	states, err := m.kernel.Modules()
+	must(err)
+	for _, state := range states {
+		if state != host.StateLive {
+			m.reboot("")
+			return
+		}
+	}
+}
+
+// setClock makes the operator's clock another. A new process of it begins.
+func (w *World) setClock(ahead time.Duration) {
+	if w.ahead != ahead {
+		w.ahead = ahead
+		must(w.startOperator())
 	}
 }
 
@@ -330,7 +352,9 @@ func (m *machine) powerCut(chance uint8) {
 
 // shows tells the agent of orders.
 func (m *machine) shows(n *v1beta1.NodeModulesConfig) {
-	m.seen = append(m.seen, n)
+	if len(m.seen) > 0 {
+		m.seen = append(m.seen, n)
+	}
 	m.agent.Show(n)
 }
 
