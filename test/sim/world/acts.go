@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/test/sim/history"
 )
 
@@ -94,7 +95,7 @@ func (m *machine) hold(module string, on bool) {
 // held says whether a kernel module is in use.
 func (m *machine) held(module string) bool {
 	s, ok, err := m.kernel.Module(module)
-	return err == nil && ok && s.RefCount > 0
+	return err == nil && ok && s.State == host.StateLive && s.RefCount > 0 // one that is coming counts itself
 }
 
 // deliver brings an event to the caches of the operator's kind of a number.

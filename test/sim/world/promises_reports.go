@@ -140,13 +140,13 @@ func attemptReasons(_ *trial, _ *machine, now, _ *v1beta1.NodeModulesConfig) str
 	return ""
 }
 
-func attemptTimes(j *trial, _ *machine, now, before *v1beta1.NodeModulesConfig) string {
+func attemptTimes(j *trial, m *machine, now, before *v1beta1.NodeModulesConfig) string {
 	a, was := j.attemptOf(now), j.attemptOf(before)
 	if a == nil || was == nil || now.UID != before.UID {
 		return ""
 	}
 	if same := a.State == was.State && a.Reason == was.Reason; same != a.LastTransitionTime.Equal(&was.LastTransitionTime) &&
-		(same || a.LastTransitionTime.Before(&was.LastTransitionTime)) {
+		(same || a.LastTransitionTime.Before(&was.LastTransitionTime) && !m.stepped) {
 		return fmt.Sprintf("%s: %s/%s since %s became %s/%s since %s", now.Name, was.State, was.Reason, was.LastTransitionTime, a.State, a.Reason,
 			a.LastTransitionTime)
 	}
@@ -242,14 +242,14 @@ func conditionsNameCauses(_ *trial, now, _ *v1beta1.Module) string {
 	return ""
 }
 
-func conditionTimes(_ *trial, now, before *v1beta1.Module) string {
+func conditionTimes(j *trial, now, before *v1beta1.Module) string {
 	for _, c := range now.Status.Conditions {
 		was := meta.FindStatusCondition(before.Status.Conditions, c.Type)
 		if was == nil {
 			continue
 		}
 		same := c.LastTransitionTime.Equal(&was.LastTransitionTime)
-		if (c.Status == was.Status) && !same || c.LastTransitionTime.Before(&was.LastTransitionTime) {
+		if (c.Status == was.Status) && !same || c.LastTransitionTime.Before(&was.LastTransitionTime) && !j.w.stepped {
 			return fmt.Sprintf("%s was %s since %s, and is %s since %s", c.Type, was.Status, was.LastTransitionTime, c.Status, c.LastTransitionTime)
 		}
 	}

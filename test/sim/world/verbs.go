@@ -254,6 +254,9 @@ func (w *World) dropPolicy(a uint8) {
 
 var ticks = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second, time.Minute, 6 * time.Minute}
 
+// skews are how far clocks are off.
+var skews = []time.Duration{0, time.Hour, -time.Hour}
+
 // Verbs are all that can happen.
 func Verbs() (all []history.Verb) {
 	for _, v := range verbs {

@@ -56,18 +56,19 @@ type World struct {
 	// Steps counts passes, looks and events that reached a cache.
 	Steps int
 
-	server *Server
-	dir    string
-	ctx    context.Context //nolint:containedctx // of the history
-	cancel context.CancelFunc
-	clock  *clocktesting.FakeClock
-	ahead  time.Duration // of the operator's clock
-	etcd   *memetcd.Store
-	chance *rand.Rand // of jitter
-	admin  client.Client
-	op     *process.Process
-	nodes  []*machine
-	fault  Fault
+	server  *Server
+	dir     string
+	ctx     context.Context //nolint:containedctx // of the history
+	cancel  context.CancelFunc
+	clock   *clocktesting.FakeClock
+	ahead   time.Duration // of the operator's clock, which has stepped
+	stepped bool
+	etcd    *memetcd.Store
+	chance  *rand.Rand // of jitter
+	admin   client.Client
+	op      *process.Process
+	nodes   []*machine
+	fault   Fault
 	// meanwhile is what happens between two requests of the operator's next pass; nil: nothing.
 	meanwhile *meanwhile
 	// actor is who acts: a controller's name, a node's, a person.
@@ -234,17 +235,15 @@ func (h hasty) NewTimer(d time.Duration) clock.Timer {
 	return timer
 }
 
-// skews are how far clocks are off.
-var skews = []time.Duration{0, time.Hour, -time.Hour}
-
 // power is a machine's mains and battery: its disk when the power goes, and its clock.
 type power struct {
-	disk  *disk.Disk
-	left  *disk.Image // what is on the disk when the power is back; nil: it has not gone
-	was   *before     // when the power went
-	cuts  int         // so far
-	doom  *doom       // nil: the power stays
-	ahead time.Duration
+	disk    *disk.Disk
+	left    *disk.Image // what is on the disk when the power is back; nil: it has not gone
+	was     *before     // when the power went
+	cuts    int         // so far
+	stepped bool        // the clock has, at any time
+	doom    *doom       // nil: the power stays
+	ahead   time.Duration
 	// seen are the orders that the agent was shown since its last kernel call, those of then first;
 	// empty: it has made none.
 	seen   []*v1beta1.NodeModulesConfig
@@ -265,7 +264,7 @@ func (m *machine) clock() hasty { return hasty{skewed{m.w.clock, &m.ahead}} }
 // reading), so the agent begins anew.
 func (m *machine) setClock(ahead time.Duration) {
 	if m.ahead != ahead {
-		m.ahead = ahead
+		m.ahead, m.stepped = ahead, true
 		m.w.judge.stepped(m)
 		must(m.start())
 	}
@@ -287,7 +286,7 @@ func (m *machine) recover() {
 // setClock makes the operator's clock another. A new process of it begins.
 func (w *World) setClock(ahead time.Duration) {
 	if w.ahead != ahead {
-		w.ahead = ahead
+		w.ahead, w.stepped = ahead, true
 		must(w.startOperator())
 	}
 }
@@ -326,10 +325,10 @@ func (m *machine) light() error {
 	if m.left == nil {
 		return nil
 	}
-	image := m.left
-	m.left = nil
 	clear(m.pods) // their containers begin anew
-	return m.disk.Put(image)
+	err := m.disk.Put(m.left)
+	m.left = nil
+	return err
 }
 
 // anew is a new disk.
