@@ -61,7 +61,7 @@ func newProcess(t *testing.T) *process {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := statefile.Write(dir, state.file, state.schema, state.content, false); err != nil {
+		if err := statefile.Write(dir, state.file, state.schema, state.content, statefile.NoSync); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -279,7 +279,7 @@ func (o nodeOptions) fuse(ctx context.Context) (*fuse.Fuse, error) {
 	if err := statefile.MakeDir(dir); err != nil {
 		return nil, err
 	}
-	f, err := fuse.Open(dir, true)
+	f, err := fuse.Open(dir, nil)
 	if _, aside := errors.AsType[*fuse.AsideError](err); aside {
 		klog.FromContext(ctx).Error(err, "What was known of builds that took the node down is lost")
 		err = nil

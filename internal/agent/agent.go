@@ -51,7 +51,7 @@ type Options struct {
 	StateDir      string         // of the agent's own, and survives reboots; it is made if missing
 	Config        *rest.Config   // reaches the API server under the agent's identity; Boot needs none
 	Place         place.Findings // what is wrong with the agent's directories
-	NoSync        bool           // leaves it to the system when files reach the disk: for throw-away nodes
+	Sync          statefile.Sync // of its files
 	Resync        time.Duration  // how often the kernel is looked at without a hint; 15 s unless set
 	DeliveryPoll  time.Duration  // how often an awaited carrier is looked at, at first; 250 ms unless set
 	// Jitter makes a time longer by a random part of it, at most by a factor; wait.Jitter unless set.
@@ -104,7 +104,7 @@ func New(o Options) (*Agent, error) {
 	if err := statefile.MakeDir(o.StateDir); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	a := &Agent{o: o, latest: newLatest(), record: &recorder{dir: o.StateDir, durable: !o.NoSync}, awaited: map[types.UID]time.Time{}}
+	a := &Agent{o: o, latest: newLatest(), record: &recorder{dir: o.StateDir, sync: o.Sync}, awaited: map[types.UID]time.Time{}}
 	if err := a.remember(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
@@ -119,8 +119,8 @@ func New(o Options) (*Agent, error) {
 }
 
 func (a *Agent) remember() error {
-	done, errJournal := journal.Read(a.o.StateDir, a.o.NodeName, !a.o.NoSync)
-	retried, errRetried := journal.ReadRetried(a.o.StateDir, !a.o.NoSync)
+	done, errJournal := journal.Read(a.o.StateDir, a.o.NodeName, a.o.Sync)
+	retried, errRetried := journal.ReadRetried(a.o.StateDir, a.o.Sync)
 	a.memory = execute.NewMemory(done, retried)
 	for _, err := range []error{errJournal, errRetried} {
 		if untrusted(err) {

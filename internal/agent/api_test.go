@@ -24,6 +24,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/execute"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/agent/place"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/store"
 	"github.com/drover-project/drover/internal/testkit/env"
 )
@@ -59,7 +60,7 @@ func newCluster(t *testing.T) *cluster {
 func (c *cluster) start() {
 	c.t.Helper()
 	_, ctx := ktesting.NewTestContext(c.t)
-	st, err := store.New(ctx, filepath.Join(c.dir, "store"), store.Options{PodsDir: filepath.Join(c.dir, "pods"), NoSync: true})
+	st, err := store.New(ctx, filepath.Join(c.dir, "store"), store.Options{PodsDir: filepath.Join(c.dir, "pods"), Sync: statefile.NoSync})
 	if err != nil {
 		c.t.Fatal(err)
 	}

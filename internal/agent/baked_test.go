@@ -11,6 +11,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/store"
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
@@ -19,7 +20,8 @@ import (
 func (r *rig) bake(id string, m synth.Module) {
 	r.t.Helper()
 	d := r.deliver(id, m)
-	st, err := store.New(r.t.Context(), filepath.Join(r.dir, "store"), store.Options{PodsDir: filepath.Join(r.dir, "pods"), NoSync: true,
+	st, err := store.New(r.t.Context(), filepath.Join(r.dir, "store"), store.Options{
+		PodsDir: filepath.Join(r.dir, "pods"), Sync: statefile.NoSync,
 		Baked: true})
 	if err != nil {
 		r.t.Fatal(err)

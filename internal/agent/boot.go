@@ -217,9 +217,9 @@ func (a *Agent) accept(ctx context.Context, spec v1beta1.NodeModulesConfigSpec) 
 }
 
 type recorder struct {
-	dir     string
-	durable bool
-	last    []byte
+	dir  string
+	sync statefile.Sync
+	last []byte
 }
 
 func (w *recorder) write(r record) error {
@@ -231,7 +231,7 @@ func (w *recorder) write(r record) error {
 		return nil
 	}
 	w.last = nil // a failure may come after the file is in place
-	if err := statefile.Replace(w.dir, recordFile, data, 0o600, w.durable); err != nil {
+	if err := statefile.Replace(w.dir, recordFile, data, 0o600, w.sync); err != nil {
 		return err
 	}
 	w.last = data

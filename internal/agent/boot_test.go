@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
@@ -42,7 +43,7 @@ func (r *rig) bootStatic(h host.Host) static {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		r.t.Fatal(err)
 	}
-	f, err := fuse.Open(dir, false)
+	f, err := fuse.Open(dir, statefile.NoSync)
 	if err != nil {
 		r.t.Fatal(err)
 	}

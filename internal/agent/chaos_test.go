@@ -28,6 +28,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/agent/orders"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
@@ -187,7 +188,7 @@ func (c *chaos) begin() {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		c.t.Fatal(err)
 	}
-	f, err := fuse.Open(dir, false)
+	f, err := fuse.Open(dir, statefile.NoSync)
 	if err != nil {
 		c.t.Fatal(err)
 	}

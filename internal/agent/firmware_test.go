@@ -14,6 +14,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/firmware"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
 )
 
@@ -38,7 +39,7 @@ func (r *rig) stage() *searchPath {
 	}
 	paths := &searchPath{}
 	stage, err := firmware.Open(firmware.Options{HostRoot: filepath.Join(r.dir, "root"), StateDir: state, BootID: "boot", SearchPath: paths,
-		NoSync: true})
+		Sync: statefile.NoSync})
 	if err != nil {
 		r.t.Fatal(err)
 	}

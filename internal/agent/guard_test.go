@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 // crashingHost goes down, and its agent with it, when a module is loaded.
@@ -47,7 +48,7 @@ func (r *rig) boot(h host.Host, o v1beta1.NodeModuleSpec) (down bool) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		r.t.Fatal(err)
 	}
-	f, err := fuse.Open(dir, false)
+	f, err := fuse.Open(dir, statefile.NoSync)
 	if err != nil {
 		r.t.Fatal(err)
 	}

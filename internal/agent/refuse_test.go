@@ -187,6 +187,33 @@ func TestCallThatDoesNotComeBack(t *testing.T) {
 	same(t, "calls", []string{"finit_module gadget timeout", "returned gadget"}, r.calls())
 }
 
+// TestUnloadOfWhatHasNotReturned: nothing is tried with it, and it is told why. The operator knows
+// by Timeout that an agent's pod may not be able to end (docs/design/0044-hung-calls.md).
+func TestUnloadOfWhatHasNotReturned(t *testing.T) {
+	for _, call := range []string{"finit_module", "delete_module"} {
+		t.Run(call, func(t *testing.T) {
+			r := newRig(t, fake.Options{})
+			d := r.deliver("d1", gadget)
+			r.host.Script(call, "gadget", fake.Fault{Delay: 2 * time.Hour, Times: 1})
+			if call == "finit_module" {
+				r.passOf(time.Hour, order("gadget", d))
+			} else {
+				r.pass(order("gadget", d))
+				same(t, "attempt", "Failed Timeout", attempt(r.passOf(time.Hour, order("gadget", d, absent)), "gadget"))
+			}
+			r.host.TakeCalls()
+			for range 3 {
+				r.clock.Step(6 * time.Minute)
+				same(t, "attempt while it is on its way", "Waiting Timeout", attempt(r.pass(order("gadget", d, absent)), "gadget"))
+			}
+			same(t, "calls", []string(nil), r.calls())
+			r.clock.Step(2 * time.Hour) // it comes back after all
+			same(t, "attempt", "Absent ModuleDeleted", attempt(r.pass(order("gadget", d, absent)), "gadget"))
+			same(t, "live", []string(nil), liveNow(r))
+		})
+	}
+}
+
 func TestBuiltInCounts(t *testing.T) {
 	r := newRig(t, fake.Options{BuiltIn: []string{"gadget"}})
 	o := order("gadget", r.deliver("d1", gadget))

@@ -30,6 +30,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/report"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/store"
 	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/internal/shared/kmod/synth"
@@ -69,13 +70,14 @@ func newRig(t *testing.T, o fake.Options) *rig {
 // restart starts a new agent on the same node.
 func (r *rig) restart(h host.Host) {
 	r.t.Helper()
-	st, err := store.New(r.t.Context(), filepath.Join(r.dir, "store"), store.Options{PodsDir: filepath.Join(r.dir, "pods"), NoSync: true})
+	st, err := store.New(r.t.Context(), filepath.Join(r.dir, "store"), store.Options{
+		PodsDir: filepath.Join(r.dir, "pods"), Sync: statefile.NoSync})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.agent, err = New(Options{
 		NodeName: r.node, StateDir: filepath.Join(r.dir, "state"), Config: r.api,
-		Parts: execute.Parts{Host: h, Store: st, Clock: r.clock}, NoSync: true,
+		Parts: execute.Parts{Host: h, Store: st, Clock: r.clock}, Sync: statefile.NoSync,
 	})
 	r.agent.o.Modprobe, _ = h.(execute.Modprobe)
 	if err != nil {

@@ -66,7 +66,7 @@ func Open(ctx context.Context, root, stateDir string) (r *Root, err error) {
 		return r, err
 	}
 	for at := path.Join(state, "store"); ; at = path.Dir(at) {
-		if err := statefile.SyncDir(filepath.Join(root, at), true); err != nil {
+		if err := statefile.Sync(nil).Dir(filepath.Join(root, at)); err != nil {
 			return r, fmt.Errorf("sync the node image: %w", err)
 		}
 		if at == "." {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/drover-project/drover/internal/agent/export"
 	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/store"
 	"github.com/drover-project/drover/internal/build/repack"
 	"github.com/drover-project/drover/internal/build/step"
@@ -111,7 +112,7 @@ func imports(forge func(s *Scene, out string)) func(*Scene) error {
 		out := filepath.Join(pods, rel)
 		s.must(os.MkdirAll(out, 0o755))
 		forge(s, out)
-		taken, err := store.New(s.Context(), s.TempDir(), store.Options{PodsDir: pods, NoSync: true})
+		taken, err := store.New(s.Context(), s.TempDir(), store.Options{PodsDir: pods, Sync: statefile.NoSync})
 		s.must(err)
 		_, err = taken.Import(s.Context(), "id", uid)
 		return err

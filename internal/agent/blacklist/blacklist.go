@@ -126,7 +126,7 @@ func (f *Files) replace(root *os.Root, file string, content []byte) error {
 	if err := root.Rename(file+unfinished, file); err != nil {
 		return fmt.Errorf("blacklist: %w", err)
 	}
-	if err := (statefile.Disk{Root: root, Durable: true}).Sync(); err != nil {
+	if err := (statefile.Disk{Root: root}).Sync(); err != nil {
 		return fmt.Errorf("blacklist: sync the directory: %w", err)
 	}
 	return nil

@@ -45,7 +45,7 @@ func Enable(ctx context.Context, o PodOptions) error {
 	}
 	var now consent
 	if found, err := statefile.Read(o.StateDir, consentFile, consentSchema, &now); !found || err != nil || now.Manifests != o.ManifestDir {
-		if err := statefile.Write(o.StateDir, consentFile, consentSchema, consent{Manifests: o.ManifestDir}, true); err != nil {
+		if err := statefile.Write(o.StateDir, consentFile, consentSchema, consent{Manifests: o.ManifestDir}, nil); err != nil {
 			return err
 		}
 	}

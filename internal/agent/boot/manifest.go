@@ -127,7 +127,7 @@ func put(dir string, data []byte) (bool, error) {
 	if bytes.Equal(now, data) {
 		return false, nil
 	}
-	return true, statefile.Replace(dir, ManifestFile, data, 0o600, true)
+	return true, statefile.Replace(dir, ManifestFile, data, 0o600, nil)
 }
 
 // withdraw removes our manifest, and tells whether there was one.

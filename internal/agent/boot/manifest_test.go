@@ -207,7 +207,7 @@ func TestWithdraw(t *testing.T) {
 // TestDisableTwice: on most nodes there is nothing to turn off.
 func TestDisableTwice(t *testing.T) {
 	state := t.TempDir()
-	if err := statefile.Replace(state, consentFile, []byte("{}"), 0o600, false); err != nil {
+	if err := statefile.Replace(state, consentFile, []byte("{}"), 0o600, statefile.NoSync); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

@@ -128,6 +128,9 @@ func absent(f observe.Facts) Decision {
 		if a := backOff(f, orders.Hash(f.Order)); a != nil {
 			return rest(a)
 		}
+		if d, waits := notReturned(f, f.Loaded.Main); waits {
+			return d
+		}
 		return Decision{Verb: Unload}
 	}
 	message := "Not in the kernel."
@@ -142,6 +145,15 @@ func absent(f observe.Facts) Decision {
 		message = "Module " + m.Name + " is in the kernel, but this agent did not load it; it is left alone."
 	}
 	return rest(&orders.Attempt{State: v1beta1.AttemptAbsent, Reason: f.Order.Reason, Message: message})
+}
+
+// notReturned tells whether a call for the module is on its way: nothing is tried before its end.
+func notReturned(f observe.Facts, name string) (Decision, bool) {
+	m, ok := f.Live[name]
+	if !ok || m.State == host.StateLive {
+		return Decision{}, false
+	}
+	return Decision{Verb: Rest, Wake: f.Now.Add(time.Second), Attempt: orders.NotReturned(m.Name)}, true
 }
 
 func present(f observe.Facts) Decision {
@@ -161,8 +173,8 @@ func present(f observe.Facts) Decision {
 	if a := backOff(f, orders.Hash(f.Order), orders.CarrierHash(f.Order)); a != nil {
 		return rest(a)
 	}
-	if m, ok := f.Live[f.Main()]; ok && m.State != host.StateLive {
-		return Decision{Verb: Rest, Wake: f.Now.Add(time.Second), Attempt: orders.NotReturned(m.Name)}
+	if d, waits := notReturned(f, f.Main()); waits {
+		return d
 	}
 	if !f.Held {
 		switch d := f.Order.Delivery; {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/drover-project/drover/internal/agent/manifest"
 	"github.com/drover-project/drover/internal/agent/nofollow"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/watchdog"
 )
 
@@ -24,7 +25,7 @@ const tmpSuffix = ".tmp"
 type base struct {
 	root *os.Root
 	dir  string // its name on the host
-	sync bool
+	sync statefile.Sync
 	step func(string)
 	dog  *watchdog.Watchdog
 }
@@ -58,7 +59,7 @@ func (s *Stage) base(dir string, create bool) (base, error) {
 	if err != nil {
 		return base{}, fmt.Errorf("open it: %w", err)
 	}
-	return base{root: root, dir: dir, sync: !s.opt.NoSync, step: s.step, dog: s.opt.Watchdog}, nil
+	return base{root: root, dir: dir, sync: s.opt.Sync, step: s.step, dog: s.opt.Watchdog}, nil
 }
 
 // mkdirAll makes a directory and its parents; none of them may be a link.
@@ -99,10 +100,7 @@ func (b base) write(name string, mode fs.FileMode, fill func(io.Writer) error) e
 	b.step("fill " + name)
 	err = errors.Join(f.Chmod(mode), fill(f))
 	b.step("sync " + name)
-	if b.sync {
-		err = errors.Join(err, f.Sync())
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, b.sync.File(f), f.Close()); err != nil {
 		return errors.Join(wrap("write", name, err), b.root.Remove(name))
 	}
 	return nil
@@ -147,14 +145,11 @@ func (b base) rmdir(name string) (gone bool, err error) {
 
 func (b base) syncDir(name string) error {
 	b.step("sync " + name)
-	if !b.sync {
-		return nil
-	}
 	f, err := b.root.Open(name)
 	if err != nil {
 		return wrap("sync", name, err)
 	}
-	return wrap("sync", name, errors.Join(f.Sync(), f.Close()))
+	return wrap("sync", name, errors.Join(b.sync.File(f), f.Close()))
 }
 
 // seen is what is found under a name.

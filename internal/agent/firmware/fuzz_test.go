@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 // FuzzLedger: a ledger is moved aside, or leads nowhere outside and can be written again.
@@ -47,7 +49,7 @@ func FuzzLedger(f *testing.F) {
 				}
 			}
 		}
-		if err := writeLedger(state, l, false, func(string) {}); err != nil {
+		if err := writeLedger(state, l, statefile.NoSync, func(string) {}); err != nil {
 			t.Fatal(err)
 		}
 		again, err := readLedger(state)

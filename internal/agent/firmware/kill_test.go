@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/drover-project/drover/internal/agent/firmware"
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 const (
@@ -107,7 +108,7 @@ func victim(dir, at string) error {
 	}
 	n := &node{dir: dir, path: parameter(filepath.Join(dir, "path"))}
 	n.opt = firmware.Options{
-		HostRoot: filepath.Join(dir, "host"), StateDir: filepath.Join(dir, "state"), BootID: bootA, SearchPath: n.path, NoSync: true,
+		HostRoot: filepath.Join(dir, "host"), StateDir: filepath.Join(dir, "state"), BootID: bootA, SearchPath: n.path, Sync: statefile.NoSync,
 	}
 	return play(n, func(act int, step string) {
 		if left--; left == 0 {

@@ -194,7 +194,7 @@ func (l ledger) validate() error {
 }
 
 // writeLedger replaces the ledger atomically.
-func writeLedger(state *os.Root, l ledger, sync bool, step func(string)) error {
+func writeLedger(state *os.Root, l ledger, sync statefile.Sync, step func(string)) error {
 	data, err := json.Marshal(l)
 	if err != nil {
 		return fmt.Errorf("encode the firmware ledger: %w", err)

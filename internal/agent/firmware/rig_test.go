@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/drover-project/drover/internal/agent/firmware"
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 const (
@@ -47,7 +48,7 @@ func newNode(t testing.TB) *node { return nodeAt(t, t.TempDir()) }
 func nodeAt(t testing.TB, dir string) *node {
 	n := &node{t: t, dir: dir, path: parameter(filepath.Join(dir, "path"))}
 	n.opt = firmware.Options{
-		HostRoot: filepath.Join(dir, "host"), StateDir: filepath.Join(dir, "state"), BootID: bootA, SearchPath: n.path, NoSync: true,
+		HostRoot: filepath.Join(dir, "host"), StateDir: filepath.Join(dir, "state"), BootID: bootA, SearchPath: n.path, Sync: statefile.NoSync,
 	}
 	for _, d := range []string{n.opt.HostRoot, n.opt.StateDir} {
 		n.must(os.MkdirAll(d, 0o700))

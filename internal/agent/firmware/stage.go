@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/watchdog"
 )
 
@@ -33,13 +34,13 @@ type Options struct {
 	// Dir on the host to stage into, absolute; empty means DefaultDir. It is made if it is missing.
 	// Its file system must have hard links.
 	Dir        string
-	HostRoot   string             // where the host's root directory is seen; empty means "/"
-	StateDir   string             // of the ledger; it must exist
-	BootID     string             // of this boot: what an earlier boot wrote into the search path is gone
-	SearchPath SearchPath         // the kernel's
-	MaxFiles   int                // of an owner's firmware; 0 means a delivery's bound
-	MaxBytes   int64              // likewise
-	NoSync     bool               // skips fsync, for throw-away nodes
+	HostRoot   string     // where the host's root directory is seen; empty means "/"
+	StateDir   string     // of the ledger; it must exist
+	BootID     string     // of this boot: what an earlier boot wrote into the search path is gone
+	SearchPath SearchPath // the kernel's
+	MaxFiles   int        // of an owner's firmware; 0 means a delivery's bound
+	MaxBytes   int64      // likewise
+	Sync       statefile.Sync
 	Watchdog   *watchdog.Watchdog // is told of progress; may be nil
 }
 
@@ -387,7 +388,7 @@ func (s *Stage) save(l ledger) error {
 		return fmt.Errorf("firmware: open the state directory: %w", err)
 	}
 	s.unsure = true
-	err = errors.Join(writeLedger(state, l, !s.opt.NoSync, s.step), state.Close())
+	err = errors.Join(writeLedger(state, l, s.opt.Sync, s.step), state.Close())
 	if err == nil {
 		s.ledger, s.unsure = l, false
 	}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 var t0 = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -18,7 +20,7 @@ var t0 = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // opened opens the fuse and tells it the boot; the test ends if that fails.
 func opened(t *testing.T, dir, boot string) *Fuse {
 	t.Helper()
-	f, err := Open(dir, true)
+	f, err := Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +85,7 @@ func movedAside(t *testing.T, make func(name string) error) {
 		if err := make(filepath.Join(dir, fileName)); err != nil && round == 0 {
 			t.Fatal(err)
 		}
-		f, err := Open(dir, true)
+		f, err := Open(dir, nil)
 		var aside *AsideError
 		if !errors.As(err, &aside) || f == nil {
 			t.Fatalf("open: %v %v", f, err)
@@ -169,10 +171,10 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// Without durable the file is still replaced whole.
-func TestNotDurable(t *testing.T) {
+// Without a sync the file is still replaced whole.
+func TestNoSync(t *testing.T) {
 	dir := t.TempDir()
-	f, err := Open(dir, false)
+	f, err := Open(dir, statefile.NoSync)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +187,7 @@ func TestNotDurable(t *testing.T) {
 	if _, ok := opened(t, dir, "1").Allowed(Build{Module: "drv"}, t0); ok {
 		t.Error("the quarantine is lost")
 	}
-	if _, err := Open(filepath.Join(dir, "missing"), true); err == nil {
+	if _, err := Open(filepath.Join(dir, "missing"), nil); err == nil {
 		t.Error("a directory that is not there")
 	}
 }
@@ -213,7 +215,7 @@ func TestConcurrent(t *testing.T) {
 
 // What a load pays for: an intent and its end, both synced.
 func BenchmarkIntentAndDone(b *testing.B) {
-	f, err := Open(b.TempDir(), true)
+	f, err := Open(b.TempDir(), nil)
 	if err == nil {
 		_, err = f.Boot("1", nil, t0)
 	}

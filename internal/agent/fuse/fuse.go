@@ -8,7 +8,7 @@
 //
 // The order of calls in one life of the agent:
 //
-//	f, err := fuse.Open(dir, true)              // err may come with a usable f: report it and go on
+//	f, err := fuse.Open(dir, nil)               // err may come with a usable f: report it and go on
 //	verdicts, err := f.Boot(bootID, dumps, now) // once, before any load; Resumed: look at the kernel, then Done
 //	hold, ok := f.Allowed(build, now)           // not ok: quarantined, or wait until hold.Until
 //	err = f.Intent(build, now)                  // not nil: do not load
@@ -110,11 +110,10 @@ type Fuse struct {
 }
 
 // Open reads the fuse in dir, the agent's state directory, which must exist and be the agent's own.
-// Without durable, nothing is synced: for kernels that do not outlive the process either.
 //
 // A file that cannot be trusted is moved aside: with an *AsideError, the fuse is empty, but usable.
 // With any other error, there is none.
-func Open(dir string, durable bool) (*Fuse, error) {
+func Open(dir string, sync statefile.Sync) (*Fuse, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("fuse: %w", err)
@@ -123,7 +122,7 @@ func Open(dir string, durable bool) (*Fuse, error) {
 	if _, aside := errors.AsType[*AsideError](err); err != nil && !aside {
 		return nil, errors.Join(err, root.Close())
 	}
-	return &Fuse{root: root, disk: statefile.Disk{Root: root, Durable: durable}, state: st}, err
+	return &Fuse{root: root, disk: statefile.Disk{Root: root, Fsync: sync}, state: st}, err
 }
 
 // Close closes the directory. It writes nothing.

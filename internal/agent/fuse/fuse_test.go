@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/drover-project/drover/internal/agent/fuse"
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 var (
@@ -58,7 +59,7 @@ func (n *node) restart(dumps ...fuse.Evidence) []fuse.Verdict {
 	if n.Fuse != nil {
 		n.ok(n.Close())
 	}
-	f, err := fuse.Open(n.dir, false)
+	f, err := fuse.Open(n.dir, statefile.NoSync)
 	n.ok(err)
 	n.Fuse = f
 	verdicts, err := f.Boot(strconv.Itoa(n.boot), dumps, n.now)
@@ -371,7 +372,7 @@ var lives = map[string]func(n *node){
 			n.Error("a boot without an ID")
 		}
 		n.ok(n.Close())
-		f, err := fuse.Open(n.dir, false)
+		f, err := fuse.Open(n.dir, statefile.NoSync)
 		n.ok(err)
 		n.Fuse = f
 		if err := n.Intent(drv, n.now); !errors.Is(err, fuse.ErrNoBoot) {

@@ -66,7 +66,7 @@ func live(dir string, wrap func(statefile.Dir) statefile.Dir, say func(word stri
 				_ = f.Close()
 			}
 			var err error
-			if f, err = Open(dir, false); err != nil {
+			if f, err = Open(dir, statefile.NoSync); err != nil {
 				return err
 			}
 			f.disk = wrap(f.disk)
@@ -145,7 +145,7 @@ func promise(end int) promised {
 // check opens what is left after step begun (the last that began) and ended (how many returned), in
 // the same boot or, after a power cut, in a new one, and tells what is wrong with it.
 func check(dir string, begun, ended int, cut bool) error {
-	f, err := Open(dir, false)
+	f, err := Open(dir, statefile.NoSync)
 	if err != nil {
 		return fmt.Errorf("open: %w", err)
 	}

@@ -66,7 +66,7 @@ func TestMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		const then = "fuse: fuse.json cannot be trusted and is not used: its content does not match its digest"
-		if _, err := Open(dir, true); err == nil || err.Error() != then {
+		if _, err := Open(dir, nil); err == nil || err.Error() != then {
 			t.Errorf("got:\n%v\nwant:\n%s", err, then)
 		}
 	})

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 var seedFlag = flag.Uint64("fuse.seed", 0, "seed of the random life; 0 takes one from the process ID")
@@ -150,7 +152,7 @@ func (w *world) open() {
 	if w.fuse != nil {
 		w.must(w.fuse.Close())
 	}
-	f, err := Open(w.dir, false)
+	f, err := Open(w.dir, statefile.NoSync)
 	w.must(err)
 	w.under = newMedia(f.disk, w.dir)
 	w.left = &faulty{Dir: w.under, left: 1 << 30, err: errDead}

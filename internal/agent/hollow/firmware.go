@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/drover-project/drover/internal/agent/firmware"
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 // searchPath is a fake kernel's firmware_class.path: a file, so that who looks at the node from
@@ -48,7 +49,7 @@ func (n *node) openFirmware() (*firmware.Stage, error) {
 	}
 	o := firmware.Options{
 		HostRoot: filepath.Join(n.dir, "root"), StateDir: filepath.Join(n.dir, "firmware"), BootID: boot, SearchPath: n.searchPath(),
-		NoSync: true,
+		Sync: statefile.NoSync,
 	}
 	for _, dir := range []string{o.HostRoot, o.StateDir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

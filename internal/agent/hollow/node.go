@@ -30,6 +30,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/hollow/upset"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/store"
 )
 
@@ -333,7 +334,8 @@ func (n *node) runAgent(ctx context.Context) (err error) {
 			panic(r)
 		}
 	}()
-	held, err := store.New(ctx, filepath.Join(n.stateDir(), "store"), store.Options{PodsDir: n.podsDir(), NoSync: true, Clock: n.wall})
+	held, err := store.New(ctx, filepath.Join(n.stateDir(), "store"), store.Options{
+		PodsDir: n.podsDir(), Sync: statefile.NoSync, Clock: n.wall})
 	if err != nil {
 		return fmt.Errorf("node %s: %w", n.name, err)
 	}
@@ -345,13 +347,13 @@ func (n *node) runAgent(ctx context.Context) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("node %s: %w", n.name, err)
 	}
-	burns, err := fuse.Open(dir, false)
+	burns, err := fuse.Open(dir, statefile.NoSync)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", n.name, err)
 	}
 	defer func() { err = errors.Join(err, burns.Close()) }()
 	a, err := agent.New(agent.Options{
-		NodeName: n.name, StateDir: n.stateDir(), Config: n.config, NoSync: true,
+		NodeName: n.name, StateDir: n.stateDir(), Config: n.config, Sync: statefile.NoSync,
 		Parts: execute.Parts{Host: n.kernel, Modprobe: n.kernel, Store: held, Clock: n.wall, Firmware: stage, Fuse: burns},
 	})
 	if err != nil {

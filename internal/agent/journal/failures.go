@@ -141,13 +141,13 @@ type Retried struct {
 
 // ReadRetried returns an empty memory when there is none. One that cannot be trusted is moved
 // aside, which the error says: requests that still stand are then carried out again.
-func ReadRetried(dir string, durable bool) (*Retried, error) {
+func ReadRetried(dir string, sync statefile.Sync) (*Retried, error) {
 	r := &Retried{}
 	_, err := statefile.Read(dir, RetriedFile, retriedSchema, r)
 	if err != nil || r.Last == nil {
 		r = &Retried{Last: map[orders.Key]time.Time{}}
 	}
-	r.Heard, r.disk = map[orders.Key]time.Time{}, disk{dir, durable}
+	r.Heard, r.disk = map[orders.Key]time.Time{}, disk{dir, sync}
 	return r, err
 }
 
@@ -167,7 +167,7 @@ func (r *Retried) Note(k orders.Key, asked time.Time, ordered func(orders.Key) b
 	if len(r.Last) > maxRetried {
 		maps.DeleteFunc(r.Last, func(k orders.Key, _ time.Time) bool { return !ordered(k) })
 	}
-	err := statefile.Write(r.disk.dir, RetriedFile, retriedSchema, r, r.disk.durable)
+	err := statefile.Write(r.disk.dir, RetriedFile, retriedSchema, r, r.disk.sync)
 	if err != nil {
 		r.Last = before // else it would count again after a boot
 	}

@@ -45,10 +45,10 @@ type Journal struct {
 	disk disk
 }
 
-// disk is where a file is kept. durable: it is on the disk when a write returns.
+// disk is where a file is kept. It is there when a write returns.
 type disk struct {
-	dir     string
-	durable bool
+	dir  string
+	sync statefile.Sync
 }
 
 // Load is what one order brought into the kernel, or began to.
@@ -100,7 +100,7 @@ func (l *Load) Module(name string) (Module, bool) {
 
 // Read returns an empty journal when there is none. One that cannot be trusted, or is of another
 // node, is moved aside, which the error says: the kernel and the last status say enough to go on.
-func Read(dir, node string, durable bool) (*Journal, error) {
+func Read(dir, node string, sync statefile.Sync) (*Journal, error) {
 	j := &Journal{}
 	_, err := statefile.Read(dir, File, schema, j)
 	if cause := j.check(node); err == nil && cause != nil {
@@ -109,7 +109,7 @@ func Read(dir, node string, durable bool) (*Journal, error) {
 	if err != nil {
 		*j = Journal{}
 	}
-	j.NodeName, j.disk = node, disk{dir, durable}
+	j.NodeName, j.disk = node, disk{dir, sync}
 	if j.Loaded == nil {
 		j.Loaded = map[orders.Key]*Load{}
 	}
@@ -140,7 +140,7 @@ func (j *Journal) check(node string) error {
 }
 
 // Write puts the journal on disk.
-func (j *Journal) Write() error { return statefile.Write(j.disk.dir, File, schema, j, j.disk.durable) }
+func (j *Journal) Write() error { return statefile.Write(j.disk.dir, File, schema, j, j.disk.sync) }
 
 // Join notes the cluster that the node is in. What was noted in another one is forgotten, but for
 // what this boot's kernel has: it tells whether it was.

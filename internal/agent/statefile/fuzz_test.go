@@ -42,7 +42,7 @@ func FuzzRead(f *testing.F) {
 		if !found {
 			t.Fatal("it is not found")
 		}
-		if err := statefile.Write(dir, "f", 1, into, false); err != nil {
+		if err := statefile.Write(dir, "f", 1, into, statefile.NoSync); err != nil {
 			t.Fatal(err)
 		}
 		again := map[string]string{}

@@ -127,7 +127,7 @@ func TestEveryMoment(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = root.Close() }()
-				d := &disk{Disk: Disk{Root: root}, dir: dir, left: at, unsynced: map[string]bool{}}
+				d := &disk{Disk: Disk{Root: root, Fsync: NoSync}, dir: dir, left: at, unsynced: map[string]bool{}}
 				wrote := ReplaceIn(d, freshName("f"), "f", data, 0o600)
 				if end != "the agent" {
 					d.cut(t, end != "the machine")
@@ -156,7 +156,7 @@ func put(t *testing.T, dir, content string) {
 	t.Helper()
 	data, err := Encode(1, content)
 	if err == nil {
-		err = Replace(dir, "f", data, 0o600, false)
+		err = Replace(dir, "f", data, 0o600, NoSync)
 	}
 	if err != nil {
 		t.Fatal(err)

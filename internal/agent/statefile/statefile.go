@@ -209,39 +209,51 @@ func Encode(schema int, content any) ([]byte, error) {
 // what else lies beside a static pod.
 func freshName(name string) string { return "." + name + ".new" }
 
-// Replace puts data in the place of a file, which may be missing; see ReplaceIn. Without durable, a
-// power cut may leave a file that is not trusted.
-func Replace(dir, name string, data []byte, mode fs.FileMode, durable bool) error {
+// Sync makes what was written to a file, or the names in a directory, outlive a power cut. All that
+// the agent syncs goes through one. Nil is the system's fsync.
+type Sync func(*os.File) error
+
+// NoSync leaves it to the system when files reach the disk: for throw-away nodes. A power cut may
+// leave files that are not trusted.
+func NoSync(*os.File) error { return nil }
+
+// File syncs a file or directory that is open.
+func (s Sync) File(f *os.File) error {
+	if s == nil {
+		return f.Sync() //nolint:wrapcheck // it names the file
+	}
+	return s(f)
+}
+
+// Dir syncs the names in a directory.
+func (s Sync) Dir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	return errors.Join(s.File(f), f.Close())
+}
+
+// Replace puts data in the place of a file, which may be missing; see ReplaceIn.
+func Replace(dir, name string, data []byte, mode fs.FileMode, sync Sync) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("replace %s: %w", name, err)
 	}
 	defer func() { _ = root.Close() }() // what was written through it is synced
-	if err := ReplaceIn(Disk{root, durable}, freshName(name), name, data, mode); err != nil {
+	if err := ReplaceIn(Disk{root, sync}, freshName(name), name, data, mode); err != nil {
 		return fmt.Errorf("replace %s: %w", name, err)
 	}
 	return nil
 }
 
 // Write encodes content and puts it in the place of a file; see Replace.
-func Write(dir, name string, schema int, content any, durable bool) error {
+func Write(dir, name string, schema int, content any, sync Sync) error {
 	data, err := Encode(schema, content)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	return Replace(dir, name, data, 0o600, durable)
-}
-
-// SyncDir makes the names in a directory durable, or does nothing.
-func SyncDir(dir string, durable bool) error {
-	if !durable {
-		return nil
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync: %w", err)
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return Replace(dir, name, data, 0o600, sync)
 }
 
 // Remove removes a file for good. That there is none is fine.
@@ -251,7 +263,7 @@ func Remove(dir, name string) error {
 		return nil
 	}
 	if err == nil {
-		err = SyncDir(dir, true)
+		err = Sync(nil).Dir(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", name, err)
@@ -307,7 +319,7 @@ func ReplaceIn(d Dir, fresh, name string, data []byte, mode fs.FileMode) error {
 // Disk is a Dir of the operating system.
 type Disk struct {
 	*os.Root
-	Durable bool // else nothing outlives the process, and no sync is made
+	Fsync Sync
 }
 
 // Create implements Dir.
@@ -316,25 +328,22 @@ func (d Disk) Create(name string, mode fs.FileMode) (File, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the file
 	}
-	if !d.Durable {
-		return noSync{f}, nil
-	}
-	return f, nil
+	return synced{f, d.Fsync}, nil
 }
 
 // Sync implements Dir.
 func (d Disk) Sync() error {
-	if !d.Durable {
-		return nil
-	}
 	f, err := d.Open(".")
 	if err != nil {
 		return err //nolint:wrapcheck // it names the directory
 	}
-	return errors.Join(f.Sync(), f.Close())
+	return errors.Join(d.Fsync.File(f), f.Close())
 }
 
-type noSync struct{ *os.File }
+type synced struct {
+	*os.File
+	sync Sync
+}
 
-// Sync does nothing.
-func (noSync) Sync() error { return nil }
+// Sync implements File.
+func (s synced) Sync() error { return s.sync.File(s.File) }

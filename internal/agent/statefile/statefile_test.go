@@ -98,7 +98,7 @@ func TestWhatIsNotBelieved(t *testing.T) {
 func TestWhatALaterVersionAdds(t *testing.T) {
 	dir := t.TempDir()
 	later := map[string]any{"old": "good", "new": map[string]int{"a": 1}, "list": []string{"x"}}
-	if err := Write(dir, "f", 1, later, false); err != nil {
+	if err := Write(dir, "f", 1, later, NoSync); err != nil {
 		t.Fatal(err)
 	}
 	var now struct {

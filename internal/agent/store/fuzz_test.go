@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/agent/statefile"
 )
 
 // FuzzRecord: a record is a delivery of its own name and of a tree that is there, or moved aside.
@@ -18,7 +19,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"id":"x","digest":"../../etc"}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := New(t.Context(), t.TempDir(), Options{NoSync: true})
+		s, err := New(t.Context(), t.TempDir(), Options{Sync: statefile.NoSync})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -212,9 +212,6 @@ func (s *Store) copyTree(ctx context.Context, out *os.Root, m manifest.Manifest,
 }
 
 func (s *Store) syncDirs(top string) error {
-	if s.opt.NoSync {
-		return nil
-	}
 	err := filepath.WalkDir(top, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
 			return err

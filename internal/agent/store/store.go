@@ -57,10 +57,9 @@ type Options struct {
 	// PodsDir is the kubelet's pods directory, usually /var/lib/kubelet/pods, with carriers' outputs.
 	PodsDir  string
 	MaxFiles int
-	MaxBytes int64 // per delivery; 0 means manifest.DefaultMaxBytes
-	MaxTotal int64 // of the content of all deliveries, in bytes; 0 means DefaultMaxTotal
-	// NoSync skips fsync: a power cut may leave a damaged tree, which Open finds.
-	NoSync bool
+	MaxBytes int64          // per delivery; 0 means manifest.DefaultMaxBytes
+	MaxTotal int64          // of the content of all deliveries, in bytes; 0 means DefaultMaxTotal
+	Sync     statefile.Sync // with NoSync, a power cut may leave a damaged tree, which Open finds
 	// Baked marks what is imported as part of the node's image: before any order.
 	Baked bool
 	Clock clock.PassiveClock
@@ -236,23 +235,20 @@ func (s *Store) write(r record) error {
 	if err != nil {
 		return fmt.Errorf("encode delivery %s: %w", r.ID, err)
 	}
-	if err := statefile.Replace(s.path(deliveriesDir), r.ID+".json", data, 0o600, !s.opt.NoSync); err != nil {
+	if err := statefile.Replace(s.path(deliveriesDir), r.ID+".json", data, 0o600, s.opt.Sync); err != nil {
 		return fmt.Errorf("record delivery %s: %w", r.ID, err)
 	}
 	return nil
 }
 
 func (s *Store) sync(f *os.File) error {
-	if s.opt.NoSync {
-		return nil
-	}
-	if err := f.Sync(); err != nil {
+	if err := s.opt.Sync.File(f); err != nil {
 		return fmt.Errorf("sync: %w", err)
 	}
 	return nil
 }
 
-func (s *Store) syncDir(dir string) error { return statefile.SyncDir(dir, !s.opt.NoSync) }
+func (s *Store) syncDir(dir string) error { return s.opt.Sync.Dir(dir) }
 
 func (s *Store) tree(digest string) string { return filepath.Join(s.path(treesDir), digest) }
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/internal/agent/manifest"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/agent/store"
 )
 
@@ -46,7 +47,7 @@ func newNode(t *testing.T, opt store.Options) *node {
 	if err := os.MkdirAll(n.out, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	opt.PodsDir, opt.NoSync = n.pods, true
+	opt.PodsDir, opt.Sync = n.pods, statefile.NoSync
 	if n.store, err = store.New(t.Context(), n.state, opt); err != nil {
 		t.Fatal(err)
 	}

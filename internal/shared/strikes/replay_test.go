@@ -11,6 +11,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/fuse"
+	"github.com/drover-project/drover/internal/agent/statefile"
 	"github.com/drover-project/drover/internal/shared/strikes"
 )
 
@@ -43,7 +44,7 @@ func newCluster(t *testing.T, nodes, slots int) *cluster {
 		m := &machine{name: fmt.Sprintf("node-%02d", i)}
 		m.config = &v1beta1.NodeModulesConfig{ObjectMeta: metav1.ObjectMeta{Name: m.name}}
 		var err error
-		if m.fuse, err = fuse.Open(t.TempDir(), false); err != nil {
+		if m.fuse, err = fuse.Open(t.TempDir(), statefile.NoSync); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = m.fuse.Close() })

@@ -72,14 +72,23 @@ func OwnContent(module, release string) []byte {
 
 func vermagic(release string) string { return release + " SMP mod_unload" }
 
+// Whole says whether a file is one of those that there are, as a whole.
+func Whole(content []byte) bool { return builds().whole[string(content)] }
+
 type made struct {
+	whole    map[string]bool
 	files    map[string][]byte // by image and kernel
 	images   map[string]string // by build ID
 	releases map[string]string // by build ID
 }
 
 var builds = sync.OnceValue(func() made {
-	all := made{map[string][]byte{}, map[string]string{}, map[string]string{}}
+	all := made{map[string]bool{}, map[string][]byte{}, map[string]string{}, map[string]string{}}
+	for _, release := range Releases {
+		for _, own := range Own {
+			all.whole[string(OwnContent(own, release))] = true
+		}
+	}
 	for _, module := range Names {
 		for a := range uint8(Each) {
 			for _, release := range Releases {
@@ -89,6 +98,7 @@ var builds = sync.OnceValue(func() made {
 				if err != nil {
 					panic(err) // what was made cannot be read
 				}
+				all.whole[string(content)] = true
 				all.files[image+" "+release], all.images[info.BuildID], all.releases[info.BuildID] = content, image, release
 			}
 		}

@@ -92,7 +92,7 @@ func (m *machine) hold(module string, on bool) {
 // held says whether a kernel module is in use.
 func (m *machine) held(module string) bool {
 	s, ok, err := m.kernel.Module(module)
-	return err == nil && ok && s.RefCount > 0
+	return err == nil && ok && s.State == host.StateLive && s.RefCount > 0 // one that is coming counts itself
 }
 
 // deliver brings an event to the caches of the operator's kind of a number.
@@ -245,6 +245,7 @@ func (w *World) Run(events []history.Event) *Violation {
 func (w *World) settle() {
 	w.Trace("--- all faults end")
 	w.fault, w.meanwhile = NoFault, nil
+	w.setClock(0)
 	for _, m := range w.nodes {
 		w.act("end", m.mend)
 	}
@@ -289,7 +290,7 @@ func (w *World) settle() {
 
 // retry has a person ask for another try, where a load has taken a node down.
 func (w *World) retry() {
-	if !slices.ContainsFunc(w.nodes, func(m *machine) bool { return len(w.judge.kernelOf(m.name).struck) > 0 }) {
+	if !slices.ContainsFunc(w.nodes, func(m *machine) bool { return m.cuts > 0 || w.judge.kernelOf(m.name).hurt }) {
 		return
 	}
 	for _, s := range subjects {

@@ -142,7 +142,7 @@ func (j *judge) called(m *machine, c *fake.Call) {
 			return p.call(&call{t, m, k, order, c, images.OfBuild(c.BuildID)})
 		})
 	}
-	k.add(c, order)
+	k.add(c, order, j.w.clock.Now())
 }
 
 // writes looks at what was written since it looked last.

@@ -16,8 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -26,6 +24,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/fuse"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/agent/store"
+	"github.com/drover-project/drover/test/sim/disk"
 	"github.com/drover-project/drover/test/sim/images"
 	"github.com/drover-project/drover/test/sim/kubelet"
 )
@@ -51,28 +50,24 @@ type machine struct {
 	ready   corev1.ConditionStatus
 	since   metav1.Time // it is so
 	full    bool        // the disk has no room for deliveries
+	power
 }
 
 // death ends the agent in the middle of a call that took the node down.
 type death struct{}
 
-// hasty is a clock on which what is waited for happens at once.
-type hasty struct{ *clocktesting.FakeClock }
-
-func (h hasty) NewTimer(d time.Duration) clock.Timer {
-	timer := h.FakeClock.NewTimer(d)
-	h.Step(d)
-	return timer
-}
-
 func (w *World) machine(i int) (*machine, error) {
 	m := &machine{w: w, name: fmt.Sprint("n", i), worked: map[string]bool{},
 		release: images.Releases[0], ready: corev1.ConditionTrue}
 	m.dir = filepath.Join(w.dir, m.name)
-	m.kernel = fake.New(fake.Options{Release: m.release, Clock: hasty{w.clock}, Tree: ownTree{m}, Died: func() { panic(death{}) }})
+	m.kernel = fake.New(fake.Options{Release: m.release, Clock: m.clock(), Tree: ownTree{m}, Died: func() { panic(death{}) }})
 	m.pods = &kubelet.Kubelet{Cluster: w.server.cluster, Clock: w.clock, Kernel: m.kernel, Node: m.name, Dir: filepath.Join(m.dir, "pods"),
 		Trace: func(format string, args ...any) { w.Trace(format, args...) }}
 	if err := os.MkdirAll(m.pods.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	var err error
+	if m.disk, err = disk.New(m.dir); err != nil {
 		return nil, err
 	}
 	if err := m.own(); err != nil {
@@ -131,7 +126,10 @@ func (m *machine) report() error {
 // start starts a new process of the agent.
 func (m *machine) start() error {
 	m.close()
-	o := store.Options{PodsDir: filepath.Join(m.dir, "pods"), NoSync: true, Clock: m.w.clock}
+	if err := m.light(); err != nil {
+		return err
+	}
+	o := store.Options{PodsDir: filepath.Join(m.dir, "pods"), Sync: m.sync, Clock: m.clock()}
 	if m.full {
 		o.MaxTotal = 1 // byte
 	}
@@ -142,12 +140,12 @@ func (m *machine) start() error {
 	if err := os.MkdirAll(filepath.Join(m.dir, "fuse"), 0o700); err != nil {
 		return err
 	}
-	if m.fuse, err = fuse.Open(filepath.Join(m.dir, "fuse"), false); err != nil {
+	if m.fuse, err = fuse.Open(filepath.Join(m.dir, "fuse"), m.sync); err != nil {
 		return err
 	}
 	a, err := agent.New(agent.Options{NodeName: m.name, StateDir: filepath.Join(m.dir, "state"),
-		Config: m.witnessed(), NoSync: true, Jitter: m.w.jitter,
-		Parts: execute.Parts{Host: m.kernel, Modprobe: m.kernel, Store: m.store, Clock: m.w.clock, Fuse: m.fuse}})
+		Config: m.witnessed(), Sync: m.sync, Jitter: m.w.jitter,
+		Parts: execute.Parts{Host: wired{m.kernel, m}, Modprobe: m.kernel, Store: m.store, Clock: m.clock(), Fuse: m.fuse}})
 	if err != nil {
 		return err
 	}
@@ -157,7 +155,7 @@ func (m *machine) start() error {
 	if n := (&v1beta1.NodeModulesConfig{}); m.w.get(n, client.ObjectKey{Name: m.name}) {
 		m.shown = n
 	}
-	m.agent.Show(m.shown)
+	m.shows(m.shown)
 	return nil
 }
 
@@ -183,7 +181,7 @@ func (m *machine) show() bool {
 			must(json.Unmarshal(changes[i].Value, m.shown))
 			m.shown.ResourceVersion = fmt.Sprint(changes[i].Revision)
 		}
-		m.agent.Show(m.shown)
+		m.shows(m.shown)
 		m.due = m.w.clock.Now()
 		return true
 	}
@@ -228,6 +226,7 @@ func (m *machine) booted() {
 	must(m.own())
 	must(m.report())
 	must(m.start())
+	m.powered()
 }
 
 // replace puts another machine in the place of this one, with the same name.
@@ -236,6 +235,7 @@ func (m *machine) replace() {
 	m.close()
 	must(os.RemoveAll(m.dir))
 	must(os.MkdirAll(filepath.Join(m.dir, "pods"), 0o755))
+	must(m.anew())
 	m.pods.Replaced()
 	m.kernel.Mend()
 	m.kernel.Reboot("")
@@ -256,6 +256,8 @@ func (m *machine) mend() {
 		m.hold(module, false)
 	}
 	m.pods.Mend()
+	m.doom = nil
+	m.recover()
 	m.tell(corev1.ConditionTrue)
 	m.edit(func(n *corev1.Node) {
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == othersTaint })

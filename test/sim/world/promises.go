@@ -2,7 +2,18 @@
 
 package world
 
-import "slices"
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/drover/v1alpha1"
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/test/sim/images"
+)
 
 // Promise is what must hold in every history.
 type Promise struct {
@@ -19,6 +30,8 @@ type Promise struct {
 	of    string
 	write func(*trial, *write) string
 	rest  func(*stillness) string // when a history has come to rest
+	lit   func(*lit) string       // when the power is back
+	back  func(*lit) string       // and the agent has looked
 }
 
 // Known says whether a promise is known not to be kept yet.
@@ -43,7 +56,7 @@ const (
 
 // Promises are all that histories are judged by. The first that is broken names a violation.
 var Promises = slices.Concat(kernelPromises, orderPromises, departurePromises, reportPromises, otherPromises,
-	pluginPromises, restPromises)
+	pluginPromises, powerPromises, restPromises)
 
 // kernelPromises are about each call that an agent makes.
 var kernelPromises = []Promise{
@@ -150,7 +163,7 @@ var reportPromises = []Promise{
 		of: kindOrders, write: reported(attemptsNameCauses)},
 	{Name: "attempt-reasons", Text: "Reasons of attempts are of the closed set.", Source: sourceReasons, of: kindOrders,
 		write: reported(attemptReasons)},
-	{Name: "attempt-times", Text: "An attempt's lastTransitionTime is when its state or reason changed, and never goes back.",
+	{Name: "attempt-times", Text: "An attempt's lastTransitionTime is when its state or reason changed, and goes back only with a clock.",
 		Source: sourceNMC + ", lastTransitionTime", of: kindOrders, write: reported(attemptTimes)},
 	{Name: "artifacts-are-held", Text: "What an agent says that the node holds is in its store.", Source: sourceNMC + ", status.artifacts",
 		of: kindOrders, write: reported(artifactsAreHeld)},
@@ -166,7 +179,7 @@ var reportPromises = []Promise{
 		of: kindModule, write: told(conditionReasons)},
 	{Name: "conditions-name-causes", Text: "A condition that is not True has a message.", Source: sourceReasons,
 		of: kindModule, write: told(conditionsNameCauses)},
-	{Name: "condition-times", Text: "A condition's lastTransitionTime changes with its status, and never goes back.",
+	{Name: "condition-times", Text: "A condition's lastTransitionTime changes with its status, and goes back only with a clock.",
 		Source: "k8s.io/apimachinery, metav1.Condition", of: kindModule, write: told(conditionTimes)},
 	{Name: "ready-is-all", Text: "Ready is True when all other conditions are.", Source: sourceLabels + ", Conditions",
 		of: kindModule, write: told(readyIsAll)},
@@ -221,4 +234,152 @@ var restPromises = []Promise{
 		rest: ordersWithoutNodes},
 	{Name: "quiet", Text: "In ten rounds at rest, nothing is written.", Source: sourceOrders + ", 5", rest: quiet},
 	{Name: "idle", Text: "At rest, passes do not follow one another.", Source: "docs/design/0040-rest.md", rest: idle},
+}
+
+// otherPromises are about what others have to do with a Module: other Modules that share its nodes,
+// and ModulePolicies, of which that they unload nothing is promised with the orders.
+var otherPromises = []Promise{
+	{Name: "calls-apart", Text: "What an agent does for one Module leaves the kernel module of another alone.",
+		Source: sourceOrders + ", 1", call: callsApart},
+	{Name: "entries-apart", Text: "A Module's pass changes no order but its own.", Source: sourceOrders + ", 2", of: kindOrders,
+		write: entriesApart},
+	{Name: "entries-owned", Text: "Each order that is applied belongs to one field owner, which names its Module.",
+		Source: sourceOrders + ", 2", of: kindOrders, write: ordered(entriesAreOwned)},
+	{Name: "absent-stays-held", Text: "While an order to unload stands, what is done for others leaves its finalizer.",
+		Source: sourceOrders + ", 4", of: kindOrders, write: absentStaysHeld},
+	{Name: "policy-denies", Text: "No node gets an order that is new to it and that an enforced ModulePolicy does not allow.",
+		Source: "docs/guide/policy.md, What is denied, and what is not", of: kindOrders, write: ordered(policyDenies)},
+}
+
+func callsApart(c *call) string {
+	if c.Module != c.judge.name && slices.Contains(images.Names, c.Module) {
+		return fmt.Sprintf("%s called %s for %s, and its order is %s", c.m.name, c.Call.Call, c.Module, say(c.order))
+	}
+	return ""
+}
+
+func entriesApart(j *trial, r *write) string {
+	now, before, _ := both[*v1beta1.NodeModulesConfig](r)
+	if r.actor == "module" && j.request != "" && j.request != j.key() && !reflect.DeepEqual(j.orderOf(now), j.orderOf(before)) {
+		return fmt.Sprintf("a pass of %s made the order of %s %s of %s", j.request, r.key, say(j.orderOf(now)), say(j.orderOf(before)))
+	}
+	return ""
+}
+
+// moduleIsHeld looks at first orders: a finalizer may be taken off by hand later.
+func moduleIsHeld(j *trial, o order) string {
+	if o.was != nil || !loads(o.now) || !every(j.modules(), func(m *v1beta1.Module) bool {
+		return m != nil && !slices.Contains(m.Finalizers, v1beta1.ModuleFinalizer)
+	}) {
+		return ""
+	}
+	return fmt.Sprintf("%s is ordered %s, and the Module has no finalizer", o.m.name, say(o.now))
+}
+
+func massWaits(j *trial, o order) string {
+	confirmed := func(m *v1beta1.Module) bool { return m.Annotations[v1beta1.ConfirmDeselectionAnnotation] != "" }
+	if !unloads(o.now) || unloads(o.was) || j.leaves() || slices.ContainsFunc(j.modules(), confirmed) {
+		return ""
+	}
+	var mass []string
+	for _, m := range j.w.nodes {
+		deselected := every(seen[*corev1.Node](j.judge, kindNode, m.name), func(n *corev1.Node) bool {
+			return n != nil && every(j.modules(), func(module *v1beta1.Module) bool { return !selects(module, n) })
+		})
+		known := seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name)
+		if m == o.m {
+			known = known[:len(known)-1] // before it was told
+		}
+		if deselected && j.live(m) != "" && every(known, j.serves(m.name)) {
+			mass = append(mass, m.name)
+		}
+	}
+	if most := j.most(); most > 0 && len(mass) > most && slices.Contains(mass, o.m.name) {
+		return fmt.Sprintf("%s is told to unload (%s), %v are deselected, and maxUnavailable is %d", o.m.name, o.now.Reason, mass, most)
+	}
+	return ""
+}
+
+func entriesAreOwned(j *trial, o order) string {
+	entry := fmt.Sprintf(`"k:{\"name\":\"%s\",\"namespace\":\"%s\"}"`, j.name, namespace)
+	var owners []string
+	for _, f := range o.config.ManagedFields {
+		if f.Subresource == "" && f.FieldsV1 != nil && strings.Contains(string(f.FieldsV1.Raw), entry) {
+			owners = append(owners, f.Manager)
+		}
+	}
+	if want := "drover/" + j.key(); o.now != nil && !slices.Equal(owners, []string{want}) {
+		return fmt.Sprintf("the order of %s belongs to %q", o.m.name, owners)
+	}
+	return ""
+}
+
+func absentStaysHeld(j *trial, r *write) string {
+	now, before, _ := both[*v1beta1.NodeModulesConfig](r)
+	if now == nil || before == nil || r.actor != "module" || !unloads(j.orderOf(now)) ||
+		!reflect.DeepEqual(j.orderOf(now), j.orderOf(before)) || last[*corev1.Node](j.judge, kindNode, r.key) == nil {
+		return ""
+	}
+	if slices.Contains(before.Finalizers, orderFinalizer) && !slices.Contains(now.Finalizers, orderFinalizer) {
+		return fmt.Sprintf("a pass of %s took the finalizer of %s, which is ordered %s", j.request, r.key, say(j.orderOf(now)))
+	}
+	return ""
+}
+
+func policyDenies(j *trial, o order) string {
+	if !loads(o.now) || o.was != nil && sameWish(&o.now.Config, &o.was.Config) {
+		return ""
+	}
+	for _, p := range []string{"p0", "p1"} {
+		denied := every(seen[*v1alpha1.ModulePolicy](j.judge, kindPolicy, p), func(p *v1alpha1.ModulePolicy) bool {
+			return p != nil && p.Spec.Mode == v1alpha1.PolicyEnforce && !permits(&p.Spec, &o.now.Config) &&
+				every(seen[*corev1.Node](j.judge, kindNode, o.m.name), func(n *corev1.Node) bool { return n != nil && governs(&p.Spec, n) })
+		})
+		if denied {
+			return fmt.Sprintf("%s is ordered %s after %s, and the ModulePolicy %s does not allow that", o.m.name, say(o.now), say(o.was), p)
+		}
+	}
+	return ""
+}
+
+// sameWish says whether policies have nothing new to allow: what is loaded and removed, from where,
+// and with which parameters.
+func sameWish(a, b *v1beta1.ModuleConfig) bool {
+	return a.ContainerImage == b.ContainerImage && slices.Equal(a.InTreeModulesToRemove, b.InTreeModulesToRemove) &&
+		slices.Equal(a.Modprobe.Parameters, b.Modprobe.Parameters)
+}
+
+// governs says whether a policy applies on a node. Histories have one namespace.
+func governs(p *v1alpha1.ModulePolicySpec, n *corev1.Node) bool {
+	if p.NodeSelector == nil {
+		return true
+	}
+	for k, v := range p.NodeSelector.MatchLabels {
+		if n.Labels[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// permits says whether a policy allows what is to be loaded.
+func permits(p *v1alpha1.ModulePolicySpec, c *v1beta1.ModuleConfig) bool {
+	if p.Load == v1alpha1.Deny || p.Images != nil && !fits(p.Images, c.ContainerImage) {
+		return false
+	}
+	for _, module := range slices.Concat([]string{images.Module(c.ContainerImage)}, c.InTreeModulesToRemove) {
+		if p.Modules != nil && !fits(p.Modules, module) {
+			return false
+		}
+	}
+	return p.Parameters == nil ||
+		!slices.ContainsFunc(c.Modprobe.Parameters, func(parameter string) bool { return !fits(p.Parameters.Only, parameter) })
+}
+
+// fits says whether one of the patterns is the text, or a beginning of it that ends with *.
+func fits(patterns []string, text string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		begin, open := strings.CutSuffix(p, "*")
+		return p == text || open && strings.HasPrefix(text, begin)
+	})
 }

@@ -3,13 +3,17 @@
 package world
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
+	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/test/sim/images"
 )
 
@@ -36,6 +40,10 @@ type kernelState struct {
 	kept map[string]bool
 	// struck are the builds that took the node down when they were loaded.
 	struck map[string]strike
+	// hung are the calls that have not returned or were killed, by module; hurt: there was one, or a
+	// load took the node down.
+	hung map[string]fake.Call
+	hurt bool
 	// left counts, by module, how often an agent took it out in this boot, since the history's end.
 	left map[string]int
 }
@@ -44,29 +52,55 @@ func (j *judge) kernelOf(node string) *kernelState {
 	if j.kernels[node] == nil {
 		j.kernels[node] = &kernelState{live: map[string]bool{}, out: map[string]bool{}, worked: map[string]bool{},
 			named: map[string]bool{}, kept: map[string]bool{}, left: map[string]int{},
-			struck: map[string]strike{}}
+			struck: map[string]strike{}, hung: map[string]fake.Call{}}
 	}
 	return j.kernels[node]
 }
 
-// strike is a load that took the node down: when, how many times in a row, and until when it is not
-// tried again.
+// strike is a load that took the node down: when, how many times in a row, and until when, by the
+// node's clock, it is not tried again.
 type strike struct {
 	at, until time.Time
 	row       int
 }
 
-// strikes notes a load that took the node down.
-func (k *kernelState) strikes(c *fake.Call) {
-	s := strike{at: c.Time, until: c.Time.Add(5 * time.Minute), row: k.struck[c.BuildID].row + 1}
+// strikes notes a load that took the node down, at a time by the world's clock and the node's.
+func (k *kernelState) strikes(id string, at, nodes time.Time) {
+	s := strike{at: at, until: nodes.Add(5 * time.Minute), row: k.struck[id].row + 1}
 	if s.row > 1 {
-		s.until = c.Time.Add(24 * time.Hour)
+		s.until = nodes.Add(24 * time.Hour)
 	}
-	k.struck[c.BuildID] = s
+	k.struck[id], k.hurt = s, true
+}
+
+// downIn notes that the power goes while a module is loaded: to the node, the load took it down.
+func (j *judge) downIn(m *machine, content []byte) {
+	j.kernel(m)
+	info, err := kmod.Read(content)
+	if err == nil && slices.Contains(images.Names, info.Name) {
+		j.kernelOf(m.name).strikes(info.BuildID, j.w.clock.Now(), m.clock().Now())
+	}
+}
+
+// stepped notes that a node's clock has: what is in its future by then counts as of now
+// (internal/agent/fuse, Fuse).
+func (j *judge) stepped(m *machine) {
+	j.kernel(m)
+	k, now := j.kernelOf(m.name), m.clock().Now()
+	for id, s := range k.struck {
+		wait := 5 * time.Minute
+		if s.row > 1 {
+			wait = 24 * time.Hour
+		}
+		if s.until.After(now.Add(wait)) {
+			s.until = now.Add(wait)
+			k.struck[id] = s
+		}
+	}
 }
 
 // add notes what a call has changed.
-func (k *kernelState) add(c *fake.Call, order *v1beta1.NodeModuleSpec) {
+func (k *kernelState) add(c *fake.Call, order *v1beta1.NodeModuleSpec, now time.Time) {
 	if c.For != "" && order != nil {
 		for _, module := range order.Config.InTreeModulesToRemove {
 			k.named[module] = true
@@ -75,8 +109,14 @@ func (k *kernelState) add(c *fake.Call, order *v1beta1.NodeModuleSpec) {
 	if c.Call == "delete_module" && c.Result != "" {
 		k.kept[c.Module] = true
 	}
-	if c.Result == "panic" {
-		k.strikes(c)
+	if c.Result == "panic" && c.Call == "finit_module" {
+		k.strikes(c.BuildID, now, c.Time)
+	}
+	if c.Result == "oops" && c.Call == "finit_module" { // its log names the module
+		k.struck[c.BuildID] = strike{at: now, until: c.Time.Add(24 * time.Hour), row: 2}
+	}
+	if c.Result == "oops" || c.Result == "timeout" {
+		k.hung[c.Module], k.hurt = *c, true
 	}
 	if c.Result != "" {
 		return
@@ -87,6 +127,15 @@ func (k *kernelState) add(c *fake.Call, order *v1beta1.NodeModuleSpec) {
 		clear(k.out)
 		clear(k.kept)
 		clear(k.left) // the kernel's own come back with each boot, and have to leave again
+		clear(k.hung)
+	case "returned":
+		was := k.hung[c.Module]
+		delete(k.hung, c.Module)
+		delete(k.live, c.Module)
+		if c.BuildID != "" {
+			was.Result = ""
+			k.add(&was, order, now)
+		}
 	case "finit_module", "insmod":
 		k.live[c.Module] = true
 		delete(k.out, c.Module)
@@ -142,8 +191,9 @@ func (s subject) live(m *machine) string {
 func (s subject) loadedByAgent(m *machine) bool {
 	calls := m.kernel.Calls()
 	for i := len(calls) - 1; i >= 0; i-- {
-		if c := calls[i]; c.Module == s.name && c.Result == "" && (c.Call == "finit_module" || c.Call == "insmod") {
-			return c.Call == "finit_module"
+		c := calls[i]
+		if c.Module == s.name && c.Result == "" && (c.Call == "finit_module" || c.Call == "insmod" || c.Call == "returned") {
+			return c.Call != "insmod"
 		}
 	}
 	return false
@@ -243,7 +293,14 @@ func noLoadAfterStrike(c *call) string {
 	again := c.order != nil && c.order.Retry != nil && !c.order.Retry.Time.Before(s.at.Truncate(time.Second))
 	if ok && !again && c.Call.Call == "finit_module" && c.Time.Before(s.until) {
 		return fmt.Sprintf("%s loaded %s, which took it down %d times in a row, last %s ago", c.m.name, images.Short(c.image), s.row,
-			c.Time.Sub(s.at))
+			c.judge.w.clock.Since(s.at))
+	}
+	return ""
+}
+
+func hungIsLeft(c *call) string {
+	if was, hung := c.kernel.hung[c.Module]; hung {
+		return fmt.Sprintf("%s called %s for %s, whose %s has not returned (%s)", c.m.name, c.Call.Call, c.Module, was.Call, was.Result)
 	}
 	return ""
 }
@@ -259,4 +316,67 @@ func imageBeforeUnload(c *call) string {
 		return fmt.Sprintf("%s unloaded %s and does not have what its order names: %s", c.m.name, images.Short(c.image), say(c.order))
 	}
 	return ""
+}
+
+func wholeLoads(c *call) string {
+	if c.m.broken != "" && c.Call.Call == "finit_module" {
+		return fmt.Sprintf("%s asked its kernel for %s", c.m.name, c.m.broken)
+	}
+	return ""
+}
+
+func artifactsAreHeld(j *trial, m *machine, now, _ *v1beta1.NodeModulesConfig) string {
+	held, err := m.store.Held()
+	must(err)
+	for _, a := range now.Status.Artifacts {
+		if j.subject == nic && held[a.ID] != a.Digest {
+			return fmt.Sprintf("%s says that it holds %s, and it holds %v", m.name, a.ID, held)
+		}
+	}
+	return ""
+}
+
+// nodeConditionIsSo leaves out nodes where it is not plain whether a Module is ready.
+func nodeConditionIsSo(s *stillness, n stillNode) string {
+	want, plain := s.readiness(n)
+	for _, t := range s.judge.all() {
+		if t.subject == s.judge.subject {
+			continue
+		}
+		other := t.still()
+		for _, at := range other.nodes {
+			if at.m == n.m {
+				status, is := other.readiness(at)
+				plain = plain && is
+				want = worse(want, status)
+			}
+		}
+	}
+	got := corev1.ConditionStatus("")
+	for _, c := range n.node.Status.Conditions {
+		if c.Type == v1beta1.NodeConditionKernelModules {
+			got = c.Status
+		}
+	}
+	if plain && got != want {
+		return fmt.Sprintf("the node's condition is %q, and should be %q; %s", got, want, s.say(n))
+	}
+	return ""
+}
+
+// readiness is what a Module alone would make a node's condition; false: it is not plain. Empty: it
+// does not belong on the node.
+func (s *stillness) readiness(n stillNode) (status corev1.ConditionStatus, plain bool) {
+	switch {
+	case !matches(s.module, n.node) || s.module.DeletionTimestamp != nil:
+		return "", true
+	case s.carriedOut(n):
+		return corev1.ConditionTrue, true
+	}
+	return corev1.ConditionFalse, n.live == ""
+}
+
+// worse is the condition of a node where two Modules would make it these.
+func worse(a, b corev1.ConditionStatus) corev1.ConditionStatus {
+	return min(cmp.Or(a, b), cmp.Or(b, a)) // False is before True
 }

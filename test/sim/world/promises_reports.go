@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -139,26 +140,15 @@ func attemptReasons(_ *trial, _ *machine, now, _ *v1beta1.NodeModulesConfig) str
 	return ""
 }
 
-func attemptTimes(j *trial, _ *machine, now, before *v1beta1.NodeModulesConfig) string {
+func attemptTimes(j *trial, m *machine, now, before *v1beta1.NodeModulesConfig) string {
 	a, was := j.attemptOf(now), j.attemptOf(before)
 	if a == nil || was == nil || now.UID != before.UID {
 		return ""
 	}
 	if same := a.State == was.State && a.Reason == was.Reason; same != a.LastTransitionTime.Equal(&was.LastTransitionTime) &&
-		(same || a.LastTransitionTime.Before(&was.LastTransitionTime)) {
+		(same || a.LastTransitionTime.Before(&was.LastTransitionTime) && !m.stepped) {
 		return fmt.Sprintf("%s: %s/%s since %s became %s/%s since %s", now.Name, was.State, was.Reason, was.LastTransitionTime, a.State, a.Reason,
 			a.LastTransitionTime)
-	}
-	return ""
-}
-
-func artifactsAreHeld(j *trial, m *machine, now, _ *v1beta1.NodeModulesConfig) string {
-	held, err := m.store.Held()
-	must(err)
-	for _, a := range now.Status.Artifacts {
-		if j.subject == nic && held[a.ID] != a.Digest {
-			return fmt.Sprintf("%s says that it holds %s, and it holds %v", m.name, a.ID, held)
-		}
 	}
 	return ""
 }
@@ -260,14 +250,14 @@ func conditionsNameCauses(_ *trial, now, _ *v1beta1.Module) string {
 	return ""
 }
 
-func conditionTimes(_ *trial, now, before *v1beta1.Module) string {
+func conditionTimes(j *trial, now, before *v1beta1.Module) string {
 	for _, c := range now.Status.Conditions {
 		was := meta.FindStatusCondition(before.Status.Conditions, c.Type)
 		if was == nil {
 			continue
 		}
 		same := c.LastTransitionTime.Equal(&was.LastTransitionTime)
-		if (c.Status == was.Status) && !same || c.LastTransitionTime.Before(&was.LastTransitionTime) {
+		if (c.Status == was.Status) && !same || c.LastTransitionTime.Before(&was.LastTransitionTime) && !j.w.stepped {
 			return fmt.Sprintf("%s was %s since %s, and is %s since %s", c.Type, was.Status, was.LastTransitionTime, c.Status, c.LastTransitionTime)
 		}
 	}
@@ -383,6 +373,21 @@ func pausedStays(j *trial, module *v1beta1.Module) string {
 	}
 	if paused(module) && every(known, func(m *v1beta1.Module) bool { return m == nil || paused(m) }) && known[0] != nil {
 		return "the Module is gone, and was paused"
+	}
+	return ""
+}
+
+func waitsEnd(j *trial, m *machine, now, _ *v1beta1.NodeModulesConfig) string {
+	a := j.attemptOf(now)
+	if a == nil || a.NextRetry == nil {
+		return ""
+	}
+	most := 24 * time.Hour
+	if a.Reason == v1beta1.ReasonQuarantined && a.State != v1beta1.AttemptFailed {
+		most = 5 * time.Minute
+	}
+	if wait := a.NextRetry.Sub(m.clock().Now()); wait > most {
+		return fmt.Sprintf("%s waits for %s: %s", m.name, wait, j.tried(now))
 	}
 	return ""
 }

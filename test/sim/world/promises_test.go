@@ -160,6 +160,23 @@ func (d *doctor) rest(change func(*stillness)) []string {
 	})
 }
 
+// cut shows n0 after a power cut that has changed it.
+func (d *doctor) cut(change func(*machine)) []string {
+	m := d.nodes[0]
+	was := m.remember()
+	change(m)
+	return asked(func(p *Promise) string {
+		text, l := "", &lit{d.trial(), m, was, nic.orderOf(was.shown)}
+		if p.lit != nil {
+			text = p.lit(l)
+		}
+		if p.back != nil {
+			text += p.back(l)
+		}
+		return text
+	})
+}
+
 // lost makes all that is told of n0 say that it has nothing.
 func (s *stillness) lost() {
 	delete(s.nodes[0].node.Labels, v1beta1.ReadyLabel(namespace, nic.name))
@@ -210,6 +227,7 @@ func (d *doctor) gone() []string { return d.wrote("module", kindModule, nic.key(
 // TestPromisesCanFail breaks each promise, and no other.
 func TestPromisesCanFail(t *testing.T) {
 	maps.Copy(breaks, pluginBreaks)
+	maps.Copy(breaks, powerBreaks)
 	rows := slices.Collect(maps.Keys(breaks))
 	for _, p := range Promises {
 		if breaks[p.Name] == nil {

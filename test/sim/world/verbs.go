@@ -194,6 +194,20 @@ var verbs = []verb{
 	{"PluginStuck", 1, false, onNode(func(m *machine, b uint8) { m.pods.Fail(kubelet.Ending, ticks[int(b)%3+2]) })},
 	{"PluginEvict", 1, false, onNode(func(m *machine, _ uint8) { m.pods.Evict(m.w.ctx, true) })},
 	{"OtherPlugin", 2, false, onModule(aux, func(m *v1beta1.Module, a, b uint8) { m.Spec.DevicePlugin = aux.plugin(a, b) })},
+
+	{"PowerCut", 2, false, onNode(func(m *machine, b uint8) { m.powerCut(b) })},
+	{"PowerCutWhile", 3, false, func(w *World, a, b uint8) {
+		w.nodes[int(a)%nodes].doom = &doom{sync: b%4 > 0, after: int(a) / nodes % 16, chance: b}
+	}},
+	{"ClockStep", 2, false, onNode(func(m *machine, b uint8) { m.setClock(skews[int(b)%len(skews)]) })},
+	{"Hang", 1, false, onNode(func(m *machine, b uint8) {
+		call := []string{"finit_module", "delete_module"}[int(b)%2]
+		m.kernel.Script(call, nic.name, fake.Fault{Delay: []time.Duration{2 * time.Minute, 1000 * time.Hour}[int(b)/2%2], Times: 1})
+	})},
+	{"Oops", 1, false, onNode(func(m *machine, _ uint8) {
+		m.kernel.Script("finit_module", nic.name, fake.Fault{Oops: true, Times: 1})
+	})},
+	{"OperatorClock", 1, false, func(w *World, _, b uint8) { w.setClock(skews[int(b)%len(skews)]) }},
 }
 
 // plugin is the device plugin that two numbers say; nil: none.
@@ -266,6 +280,9 @@ func (w *World) dropPolicy(a uint8) {
 }
 
 var ticks = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second, time.Minute, 6 * time.Minute}
+
+// skews are how far clocks are off.
+var skews = []time.Duration{0, time.Hour, -time.Hour}
 
 // Verbs are all that can happen.
 func Verbs() (all []history.Verb) {

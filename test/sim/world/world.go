@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -28,11 +29,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator"
 	"github.com/drover-project/drover/internal/operator/controller"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/test/sim/cluster"
+	"github.com/drover-project/drover/test/sim/images"
+	"github.com/drover-project/drover/test/sim/kubelet"
 	"github.com/drover-project/drover/test/sim/manager"
 	"github.com/drover-project/drover/test/sim/memetcd"
 	"github.com/drover-project/drover/test/sim/process"
@@ -101,15 +105,17 @@ type World struct {
 	// Steps counts passes, looks and events that reached a cache.
 	Steps int
 
-	server *Server
-	dir    string
-	ctx    context.Context //nolint:containedctx // of the history
-	cancel context.CancelFunc
-	clock  *clocktesting.FakeClock
-	etcd   *memetcd.Store
-	chance *rand.Rand // of jitter
-	admin  client.Client
-	op     *process.Process
+	server  *Server
+	dir     string
+	ctx     context.Context //nolint:containedctx // of the history
+	cancel  context.CancelFunc
+	clock   *clocktesting.FakeClock
+	ahead   time.Duration // of the operator's clock, which has stepped
+	stepped bool
+	etcd    *memetcd.Store
+	chance  *rand.Rand // of jitter
+	admin   client.Client
+	op      *process.Process
 	// manager is the cluster's own.
 	manager *manager.Manager
 	nodes   []*machine
@@ -188,7 +194,7 @@ func (w *World) startOperator() error {
 	if err != nil {
 		return err
 	}
-	options.Clock = w.clock
+	options.Clock = skewed{w.clock, &w.ahead}
 	options.Orders.CarrierUser = ptr.To[int64](65532)
 	w.op, err = process.New(w.ctx, process.Options{API: w.server.cluster.API, Transport: faulty{w, w.server.operator},
 		Scheme: cluster.Scheme, Mapper: cluster.Mapper, Cache: caches, Clock: w.clock}, func(p *process.Process) error {
@@ -277,4 +283,80 @@ func must(err error) {
 	if err != nil {
 		panic(err)
 	}
+}
+
+// subject is a Module that histories have, of its kernel module's name.
+type subject struct{ name string }
+
+// subjects are the Modules of histories. A history begins with the first alone.
+var (
+	nic      = subject{images.Names[0]}
+	aux      = subject{images.Names[1]}
+	subjects = []subject{nic, aux}
+)
+
+func (s subject) key() string { return namespace + "/" + s.name }
+
+// image is the Module's image of a number.
+func (s subject) image(a uint8) string { return images.Of(s.name, a) }
+
+// pluginImage is the image of the Module's device plugin of a number.
+func (s subject) pluginImage(a uint8) string {
+	return fmt.Sprintf("registry.example/%s-plugin:%d", s.name, a%images.Each)
+}
+
+// concerns says whether a write may be about the Module: orders, status and labels of a node are
+// about all.
+func (s subject) concerns(r *write) bool {
+	switch r.kind {
+	case kindModule:
+		return r.key == s.key()
+	case kindPod:
+		pod, before, _ := both[*corev1.Pod](r)
+		if pod == nil {
+			pod = before
+		}
+		return s.isPlugin(pod) || pod != nil && images.Module(kubelet.Carries(pod)) == s.name
+	case kindSet:
+		ds, before, _ := both[*appsv1.DaemonSet](r)
+		if ds == nil {
+			ds = before
+		}
+		return ds != nil && ds.Labels[v1beta1.ModuleNameLabel] == s.name
+	}
+	return true
+}
+
+// orderOf is the Module's order among those of a node; nil: there is none.
+func (s subject) orderOf(n *v1beta1.NodeModulesConfig) *v1beta1.NodeModuleSpec {
+	if n == nil {
+		return nil
+	}
+	return of(s, n.Spec.Modules, func(o *v1beta1.NodeModuleSpec) string { return o.Name })
+}
+
+// attemptOf is what a node's agent says of the order; nil: nothing.
+func (s subject) attemptOf(n *v1beta1.NodeModulesConfig) *v1beta1.NodeModuleAttempt {
+	if n == nil {
+		return nil
+	}
+	return of(s, n.Status.Attempts, func(a *v1beta1.NodeModuleAttempt) string { return a.Name })
+}
+
+// liveIn is what a node's agent says to be live; nil: nothing.
+func (s subject) liveIn(n *v1beta1.NodeModulesConfig) *v1beta1.NodeModuleStatus {
+	if n == nil {
+		return nil
+	}
+	return of(s, n.Status.Modules, func(m *v1beta1.NodeModuleStatus) string { return m.Name })
+}
+
+// of is the element of the Module's name.
+func of[T any](s subject, all []T, name func(*T) string) *T {
+	for i := range all {
+		if name(&all[i]) == s.name {
+			return &all[i]
+		}
+	}
+	return nil
 }

@@ -88,13 +88,21 @@ func (n *node) open(ctx context.Context) error {
 	if n.store, err = store.New(ctx, state("store"), store.Options{PodsDir: podsDir}); err != nil {
 		return err
 	}
-	if n.fuse, err = fuse.Open(state("fuse"), true); err != nil {
+	if n.fuse, err = fuse.Open(state("fuse"), nil); err != nil {
 		return err
 	}
 	n.parts = agent.Options{
-		NodeName: nodeName, StateDir: state("agent"), NoSync: n.NoSync,
+		NodeName: nodeName, StateDir: state("agent"), Sync: n.sync(),
 		Parts:        execute.Parts{Host: n.host, Store: n.store, Firmware: stage, Fuse: n.fuse},
 		DeliveryPoll: 20 * time.Millisecond,
+	}
+	return nil
+}
+
+// sync is fsync, unless a cut is to show that it is needed.
+func (n *node) sync() statefile.Sync {
+	if n.NoSync {
+		return statefile.NoSync
 	}
 	return nil
 }
