@@ -140,7 +140,7 @@ func (m *machine) start() error {
 	if err := os.MkdirAll(filepath.Join(m.dir, "fuse"), 0o700); err != nil {
 		return err
 	}
-	if m.fuse, err = fuse.Open(filepath.Join(m.dir, "fuse"), m.sync); err != nil {
+	if m.fuse, err = fuse.Open(filepath.Join(m.dir, "fuse"), m.sync); m.fuse == nil { // else it is empty, and the file aside
 		return err
 	}
 	a, err := agent.New(agent.Options{NodeName: m.name, StateDir: filepath.Join(m.dir, "state"),
