@@ -99,7 +99,7 @@ var orderPromises = []Promise{
 		Source: sourceWrong + ", On other nodes", of: kindOrders, write: ordered(quarantineSpreads)},
 	{Name: "taints-keep-off", Text: "A node with a taint that the Module does not tolerate gets no first load.",
 		Source: sourceAPI + ", tolerations; " + sourceModule, of: kindOrders, write: ordered(taintsKeepOff)},
-	{Name: "paused-rollout", Text: "While the rollout is paused, no change begins.", Source: sourceUpgrade + ", paused",
+	{Name: "paused-rollout", Text: "While the rollout is paused, no change begins.", Known: onReboot, Source: sourceUpgrade + ", paused",
 		of: kindOrders, write: ordered(pausedRolloutBeginsNothing)},
 	{Name: "pause-keeps-orders", Text: "A pause changes nothing else in an order, and writes no new one.", Source: sourceOrders + ", 8",
 		of: kindOrders, write: ordered(pauseKeepsOrders)},

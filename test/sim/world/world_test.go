@@ -80,6 +80,9 @@ var kept = []struct {
 		{"Reboot", 0, 0}, {"UnloadPolicy", 0, 1}}},
 	// An image under OnReboot, then another policy: all nodes reload at once.
 	{"max-unavailable", []history.Event{{"UnloadPolicy", 0, 0}, {"Calm", 0, 0}, {"UnloadPolicy", 1, 3}}},
+	// The same, while the rollout is paused.
+	{"paused-rollout", []history.Event{{"Calm", 0, 1}, {"UnloadPolicy", 0, 3}, {"Calm", 0, 5}, {"PauseRollout", 0, 1}, {"UnloadPolicy", 1, 2},
+		{"Calm", 0, 1}}},
 	// A node is not Ready before it has had anything: another one begins to change.
 	{"not-ready-counts", []history.Event{{"NotReady", 0, 1}, {"Calm", 0, 1}, {"Image", 1, 0}, {"Calm", 0, 5}}},
 }
