@@ -56,11 +56,12 @@ type strike struct {
 	row       int
 }
 
-// strikes notes a load that took the node down.
+// strikes notes a load that took the node down. Agents note times cut to the second.
 func (k *kernelState) strikes(c *fake.Call) {
-	s := strike{at: c.Time, until: c.Time.Add(5 * time.Minute), row: k.struck[c.BuildID].row + 1}
+	noted := c.Time.Truncate(time.Second)
+	s := strike{at: c.Time, until: noted.Add(5 * time.Minute), row: k.struck[c.BuildID].row + 1}
 	if s.row > 1 {
-		s.until = c.Time.Add(24 * time.Hour)
+		s.until = noted.Add(24 * time.Hour)
 	}
 	k.struck[c.BuildID] = s
 }
