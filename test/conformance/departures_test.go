@@ -84,7 +84,9 @@ func taintsNeverUnload(t *testing.T) {
 
 func moduleLoaderRemoved(t *testing.T) {
 	c := given(t, kernelDebian)
-	c.create()
+	c.create(func(m *v1beta1.Module) {
+		m.Spec.Rollout = &v1beta1.RolloutSpec{DeselectGracePeriod: &metav1.Duration{Duration: time.Millisecond}}
+	})
 	c.loaded()
 	c.change(func(m *v1beta1.Module) { m.Spec.ModuleLoader = nil })
 	c.eventually("nothing is loaded or counted", func(ctx context.Context) error {

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/drover-project/drover/test/sim/history"
+	"github.com/drover-project/drover/test/sim/states"
 	"github.com/drover-project/drover/test/sim/world"
 )
 
@@ -40,8 +41,10 @@ type options struct {
 	trace     bool
 	shrink    bool
 	workers   int
+	grow      bool
 	root      string
 	worker    int // which of the workers this process is; -1: the one that starts them
+	asked     bool
 }
 
 func main() {
@@ -53,9 +56,11 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "judge by this promise alone")
 	flag.BoolVar(&o.trace, "trace", false, "print what happens in each history (with one worker)")
 	flag.BoolVar(&o.shrink, "shrink", true, "make the first history that breaks a promise shorter")
+	flag.BoolVar(&o.grow, "grow", false, "add the beginnings of histories that lead to rare states to history/corpus.txt")
 	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "processes at work")
 	flag.StringVar(&o.root, "root", "../..", "the repository's folder")
 	flag.IntVar(&o.worker, "worker", -1, "for sim itself")
+	flag.BoolVar(&o.asked, "asked", false, "make the histories happen that standard input asks for, for test/sim/mutations")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, &o)
@@ -77,6 +82,9 @@ func run(ctx context.Context, o *options) error {
 	if o.trace {
 		o.workers, o.worker = 1, 0
 	}
+	if o.asked {
+		return answer(ctx, o, os.Stdin, os.Stdout)
+	}
 	if o.worker >= 0 {
 		return work(ctx, o, os.Stdout)
 	}
@@ -84,18 +92,25 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	if o.grow {
+		if err := s.grow(o); err != nil {
+			return err
+		}
+	}
 	return s.tell(os.Stdout)
 }
 
 // told is what a worker tells of a history.
 type told struct {
-	Seed    uint64        `json:"seed"`
-	Events  int           `json:"events"`
-	Steps   int           `json:"steps"`
-	CPU     time.Duration `json:"cpu"`
-	Digest  uint64        `json:"digest"` // of the trace
-	Promise string        `json:"promise,omitempty"`
-	Text    string        `json:"text,omitempty"`
+	Seed   uint64        `json:"seed"`
+	Events int           `json:"events"`
+	Steps  int           `json:"steps"`
+	CPU    time.Duration `json:"cpu"`
+	Digest uint64        `json:"digest"` // of the trace
+	// States are those that nodes were in, and after how many events first.
+	States  map[states.State]int `json:"states"`
+	Promise string               `json:"promise,omitempty"`
+	Text    string               `json:"text,omitempty"`
 	// Shrunk is the shortest history that was found to break the promise, Trace what happens in it.
 	Shrunk []history.Event `json:"shrunk,omitempty"`
 	Trace  []string        `json:"trace,omitempty"`
@@ -103,13 +118,16 @@ type told struct {
 
 // summary is the RESULT.
 type summary struct {
-	Histories  int            `json:"histories"`
-	Events     int            `json:"events"`
-	Steps      int            `json:"steps"`
-	Seconds    float64        `json:"seconds"`
-	PerSecond  float64        `json:"perSecond"` // histories per second of a processor
-	Promises   int            `json:"promises"`
-	Verbs      int            `json:"verbs"`
+	Histories int     `json:"histories"`
+	Events    int     `json:"events"`
+	Steps     int     `json:"steps"`
+	Seconds   float64 `json:"seconds"`
+	PerSecond float64 `json:"perSecond"` // histories per second of a processor
+	Promises  int     `json:"promises"`
+	Verbs     int     `json:"verbs"`
+	// States are how many states a node was in for a Module, of all that can be written down.
+	States     int            `json:"states"`
+	StatesOf   int            `json:"statesOf"`
 	Violations int            `json:"violations"`
 	Known      map[string]int `json:"known"`
 	FirstSeed  uint64         `json:"firstSeed"`
@@ -118,8 +136,17 @@ type summary struct {
 
 	found map[string]told // the first violation of each promise
 	times map[string]int
+	// seen are the states, with the shortest history that leads to each; 0: only at an end.
+	seen map[states.State]beginning
+	met  map[states.State]int // by how many histories
 
 	digest uint64
+}
+
+// beginning is so many events of a seed's history.
+type beginning struct {
+	seed   uint64
+	events int
 }
 
 // lead starts the workers and sums up what they tell.
@@ -133,8 +160,8 @@ func lead(ctx context.Context, o *options) (*summary, error) {
 		go func() { ended <- follow(ctx, self, i, histories) }()
 	}
 	begin, spoke, cpu := time.Now(), time.Now(), time.Duration(0)
-	s := &summary{Promises: len(world.Promises), Verbs: len(world.Verbs()), Known: map[string]int{}, FirstSeed: o.seed,
-		found: map[string]told{}, times: map[string]int{}}
+	s := &summary{Promises: len(world.Promises), Verbs: len(world.Verbs()), Known: map[string]int{}, FirstSeed: o.seed, StatesOf: states.Count,
+		found: map[string]told{}, times: map[string]int{}, seen: map[states.State]beginning{}, met: map[states.State]int{}}
 	fmt.Printf("%d workers, histories of %d events from seed %d on; each worker's API server starts\n", o.workers, o.length, o.seed)
 	var failed []error
 	for left := o.workers; left > 0; {
@@ -190,6 +217,13 @@ func (s *summary) add(h told) {
 	s.Events += h.Events
 	s.Steps += h.Steps
 	s.digest ^= h.Digest
+	for state, after := range h.States {
+		s.met[state]++
+		if b, has := s.seen[state]; !has || after > 0 && (b.events == 0 || after < b.events || after == b.events && h.Seed < b.seed) {
+			s.seen[state] = beginning{h.Seed, after}
+		}
+	}
+	s.States = len(s.seen)
 	if h.Promise == "" {
 		return
 	}

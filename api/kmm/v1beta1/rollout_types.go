@@ -72,8 +72,8 @@ type RolloutSpec struct {
 	// drainOptions say which pods drain may evict, which it waits for, and when it reports a delay.
 	DrainOptions *DrainOptions `json:"drainOptions,omitempty"`
 
-	// deselectGracePeriod is how long a node must lack the selector's labels, or its kernel a mapping,
-	// before the kernel module is unloaded there. Default 5m; 0s: at once.
+	// deselectGracePeriod is how long a node must lack the selector's labels, its kernel a mapping, or
+	// the Module a moduleLoader, before the kernel module is unloaded there. Default 5m; 0s: at once.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Format=duration
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}([.][0-9]{1,3})?(ms|s|m|h)){1,4}$`

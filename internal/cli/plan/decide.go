@@ -109,7 +109,7 @@ func on(scene *facts.Scene, live *v1beta1.Module, node *corev1.Node) (Action, st
 	case !wanted:
 		return Unload, "the selector no longer chooses the node; " + after(m)
 	case m.Spec.ModuleLoader == nil && entry.Pending():
-		return Unload, "spec.moduleLoader is gone"
+		return Unload, "spec.moduleLoader is gone; " + after(m)
 	case m.Spec.ModuleLoader == nil:
 		return "", ""
 	case a.Err != nil:

@@ -82,9 +82,8 @@ func (p *Pass) Aim(n *Node) Aim {
 	case m == nil || m.DeletionTimestamp != nil:
 		a.Unload = ReasonDeleted
 		return a
-	case m.Spec.ModuleLoader == nil:
-		a.Unload = ReasonLoaderRemoved
-		return a
+	case m.Spec.ModuleLoader == nil: // perhaps by a slip
+		return p.grace(n, a, ReasonLoaderRemoved)
 	case !placement.Wanted(m, n.Node, n.follows()):
 		return p.grace(n, a, ReasonDeselected)
 	case rollout.Labelled(m):
@@ -216,7 +215,7 @@ type Turn struct {
 // rolls reports whether changes of the Module go from node to node.
 func (p *Pass) rolls() bool {
 	m := p.Module
-	return m != nil && m.DeletionTimestamp == nil && m.Spec.ModuleLoader != nil && !rollout.Labelled(m)
+	return m != nil && m.DeletionTimestamp == nil && !rollout.Labelled(m)
 }
 
 // Parts are the nodes' parts of the rollout; false: every node may change at once.

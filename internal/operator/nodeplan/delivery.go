@@ -73,7 +73,7 @@ func (p *Pass) Delivery(n *Node, a *Aim, t *Turn) Delivery {
 		// Its NodeModulesConfig goes by the owner reference. Nobody is left to unload.
 		d.Discard = standing(n.Carriers...)
 	case a.Keep || t.Waits && a.Order == nil:
-		d.Order = n.paused(a.Wishes.Paused)
+		d.Order = n.paused(a.Wishes.Paused || p.withdrawn(n))
 	case a.Order == nil:
 		d.Discard = standing(n.Carriers...)
 		if d.Order, d.Remove = p.unload(n, a); d.Order == nil && !d.Remove {
@@ -103,7 +103,11 @@ func carried(a *Aim, t *Turn, carrier types.UID) *v1beta1.NodeModuleSpec {
 	by := &v1beta1.Delivery{ID: a.Order.Delivery.ID, CarrierUID: carrier}
 	if t.Stay != nil {
 		order := *t.Stay
-		order.Next = by
+		if deliveryOf(t.Stay) == by.ID { // what stays names it, for the next boot
+			order.Delivery, order.Next = by, nil
+		} else {
+			order.Next = by
+		}
 		return &order
 	}
 	order := *a.Order

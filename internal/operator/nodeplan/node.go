@@ -40,7 +40,7 @@ type Pass struct {
 	Key types.NamespacedName
 	// Module is nil when there is none of that name.
 	Module *v1beta1.Module
-	// Wants is nil without a moduleLoader.
+	// Wants is nil without a Module.
 	Wants   *desired.Fleet
 	Verdict strikes.Verdict
 	// Policies are the cluster's ModulePolicies, and Namespace the labels of the Module's namespace.

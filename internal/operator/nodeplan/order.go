@@ -68,6 +68,7 @@ func (p *Pass) excused(n *Node, id string) *metav1.Time {
 // stay is the order that a node keeps until its turn comes, with what annotations ask for.
 func (p *Pass) stay(n *Node, a *Aim) *v1beta1.NodeModuleSpec {
 	stay := wished(*n.Order, a.Wishes)
+	stay.Paused = stay.Paused || p.withdrawn(n)
 	stay.Excused = p.excused(n, deliveryOf(n.Order))
 	if stay.Next != nil && stay.Next.ID != a.Order.Delivery.ID {
 		stay.Next = nil
@@ -108,6 +109,16 @@ func (p *Pass) unload(n *Node, a *Aim) (order *v1beta1.NodeModuleSpec, remove bo
 func wished(order v1beta1.NodeModuleSpec, w placement.Wishes) *v1beta1.NodeModuleSpec {
 	order.Paused, order.SkipChecks, order.Retry = w.Paused, w.SkipChecks, w.Retry
 	return &order
+}
+
+// withdrawn reports whether an order is paused, nothing of it is live, and the Module asks for
+// something else by now: the end of the pause does not load it.
+func (p *Pass) withdrawn(n *Node) bool {
+	if p.Module == nil || rollout.Labelled(p.Module) || n.Order == nil || !n.Order.Paused || n.unloads() || n.inKernel() {
+		return false
+	}
+	want := p.Wants.On(&n.Node.Status.NodeInfo).State
+	return want == nil || want.Delivery != deliveryOf(n.Order) || !rollout.SameBuild(&want.Config, &n.Order.Config)
 }
 
 // paused is the order with a pause, or its end; nil: it says so, or Drover did not write it.
@@ -181,6 +192,9 @@ func (n *Node) disturbs(order *v1beta1.NodeModuleSpec) bool {
 		return false
 	case !rollout.SameBuild(&before.Config, &order.Config):
 		return true
+	case before.UnloadPolicy == v1beta1.UnloadOnReboot && order.UnloadPolicy != v1beta1.UnloadOnReboot &&
+		n.observed() && !rollout.SameBuild(n.Live.Config, &order.Config):
+		return true // it waited for a boot, and does no longer
 	}
 	by := deliveryOf(before)
 	if by == "" && n.observed() {

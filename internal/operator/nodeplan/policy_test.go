@@ -115,10 +115,7 @@ func TestAPolicyUnloadsNothing(t *testing.T) {
 			change(m, n.Node)
 			n.Config.Spec.Modules = []v1beta1.NodeModuleSpec{*order.DeepCopy()}
 			n.Read(key, n.Config)
-			p := Pass{Key: key, Module: m, Now: noon, Namespace: map[string]string{"closed": ""}}
-			if m.Spec.ModuleLoader != nil {
-				p.Wants = desired.New(m).With(desired.Images{})
-			}
+			p := Pass{Key: key, Module: m, Now: noon, Namespace: map[string]string{"closed": ""}, Wants: desired.New(m).With(desired.Images{})}
 			without := p.Aim(&n)
 			p.Policies = denying(v1alpha1.PolicyEnforce)
 			with := p.Aim(&n)

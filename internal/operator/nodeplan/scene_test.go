@@ -133,7 +133,7 @@ func (s *scene) play(t *testing.T) outcome {
 	if s.unsealed {
 		p.Unsealed = &reasons.Problem{Reason: v1beta1.ReasonDeliveryRefused}
 	}
-	if s.module != nil && s.module.Spec.ModuleLoader != nil {
+	if s.module != nil {
 		p.Wants = desired.New(s.module).With(desired.Images{})
 	}
 	nodes, aims := []Node{n}, []Aim{p.Aim(&n)}

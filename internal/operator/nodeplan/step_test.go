@@ -59,6 +59,7 @@ func TestPlanForANode(t *testing.T) {
 	askedModule := annotated(v1beta1.RetryAnnotation, noon.Format(time.RFC3339))
 	askedEntry := func(e *v1beta1.NodeModuleSpec) { e.Retry = &metav1.Time{Time: noon.Local()} }
 	deselected := func(s *scene) { s.node.Node.Labels = nil }
+	loaderless := other(func(m *v1beta1.Module) { m.Spec.ModuleLoader = nil })
 	unmapped := func(s *scene) { s.node.Node.Status.NodeInfo.KernelVersion = "5.4" }
 	unwanted := func(d time.Duration) func(*scene) { return func(s *scene) { s.unwanted = noon.Add(-d) } }
 	struck := func(s *scene) { s.verdict.Held = map[string]strikes.Strike{id: {Node: "other"}} }
@@ -90,9 +91,7 @@ func TestPlanForANode(t *testing.T) {
 		"nor to a node whose kernel has no mapping": {
 			given: []func(*scene){noConfig, func(s *scene) { s.node.Node.Status.NodeInfo.KernelVersion = "5.4" }},
 		},
-		"nor without a moduleLoader": {
-			given: []func(*scene){noConfig, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader = nil })},
-		},
+		"nor without a moduleLoader": {given: []func(*scene){noConfig, loaderless}},
 		"nor to a paused node": {
 			given: []func(*scene){noConfig, func(s *scene) { s.node.Node.Annotations = map[string]string{v1beta1.PausedAnnotation: "no"} }},
 		},
@@ -278,8 +277,9 @@ func TestPlanForANode(t *testing.T) {
 			given: []func(*scene){entry(ours), holding, live, unmapped, unwanted(time.Hour)},
 			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonMappingLost, Carrier: ours, Remaining: 1},
 		},
-		"loader removed": {
-			given: []func(*scene){entry(ours), holding, live, other(func(m *v1beta1.Module) { m.Spec.ModuleLoader = nil })},
+		"loader removed": {given: []func(*scene){entry(ours), holding, live, loaderless}, then: outcome{Remaining: 1, Patience: 5 * time.Minute}},
+		"loader removed for long enough": {
+			given: []func(*scene){entry(ours), holding, live, unwanted(time.Hour), loaderless},
 			then:  outcome{Writes: true, State: v1beta1.NodeModuleAbsent, Reason: ReasonLoaderRemoved, Carrier: ours, Remaining: 1},
 		},
 		"paused while being deleted waits, and the agent is told": {

@@ -67,3 +67,169 @@ func TestWhatANodeKeepsProvesNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestASlipUnloadsNothing: an edit after which no node is to have the kernel module may be a slip.
+// However it is made, the nodes are asked for a confirmation, and go a few at a time.
+func TestASlipUnloadsNothing(t *testing.T) {
+	for name, edit := range map[string]func(*v1beta1.Module){
+		"moduleLoader": func(m *v1beta1.Module) { m.Spec.ModuleLoader = nil },
+		"selector":     func(m *v1beta1.Module) { m.Spec.Selector = map[string]string{"nic": "no"} },
+		"mappings": func(m *v1beta1.Module) {
+			m.Spec.ModuleLoader.Container.KernelMappings = []v1beta1.KernelMapping{{Literal: "5.4", ContainerImage: "r/nic:1"}}
+		},
+	} {
+		for _, more := range []struct {
+			name       string
+			policy     *v1beta1.RolloutSpec
+			waited     time.Duration
+			confirmed  bool
+			start, ask int
+		}{
+			{"in the grace", nil, 0, false, 0, 4},
+			{"after the grace", nil, time.Hour, false, 0, 4},
+			{"confirmed", nil, time.Hour, true, 4, 0},
+			{"as many as may go", &v1beta1.RolloutSpec{MaxUnavailable: &intstr.IntOrString{IntVal: 4}}, time.Hour, false, 4, 0},
+		} {
+			t.Run(name+" "+more.name, func(t *testing.T) {
+				m := given()
+				edit(m)
+				m.Spec.Rollout = more.policy
+				if more.confirmed {
+					metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta1.ConfirmDeselectionAnnotation, noon.Format(time.RFC3339))
+				}
+				p := Pass{Key: key, Module: m, Wants: desired.New(m).With(desired.Images{}), Now: noon}
+				p.Memory.Unwanted = map[types.UID]time.Time{}
+				var nodes []Node
+				for _, name := range []string{"a", "b", "c", "d"} {
+					n := behind(t, name)
+					p.Memory.Unwanted[n.Node.UID] = noon.Add(-more.waited)
+					nodes = append(nodes, n)
+				}
+				parts, _ := p.Parts(nodes, p.Aims(nodes))
+				r := rollout.Make(parts, rollout.PolicyOf(m), noon)
+				if len(r.Start) != more.start || len(r.Mass) != more.ask {
+					t.Errorf("%d begin to unload and %d wait for a confirmation, instead of %d and %d: %+v",
+						len(r.Start), len(r.Mass), more.start, more.ask, r)
+				}
+			})
+		}
+	}
+}
+
+// TestTheEndOfAPauseLoadsWhatTheModuleSays: a build that was paused because it is bad, and is
+// corrected, is not loaded when the pause ends, whoever's turn it is then.
+func TestTheEndOfAPauseLoadsWhatTheModuleSays(t *testing.T) {
+	const withdrawn, asked = "r/nic:0", "r/nic:1"
+	for name, tc := range map[string]struct {
+		given func(m *v1beta1.Module, nodes []Node)
+		// then are the images and pauses of the orders by which the nodes go on.
+		then []string
+	}{
+		"nothing is live": {func(*v1beta1.Module, []Node) {}, []string{asked, withdrawn + " paused"}},
+		"nor has the rollout gone on": {func(m *v1beta1.Module, _ []Node) { m.Spec.Rollout.Paused = true },
+			[]string{withdrawn + " paused", withdrawn + " paused"}},
+		"nor may the new one be loaded": {func(m *v1beta1.Module, _ []Node) {
+			m.Spec.ModuleLoader.Container.KernelMappings[0].Literal = "5.4"
+			m.Spec.ModuleLoader.Container.KernelMappings[0].Regexp = ""
+		}, []string{withdrawn + " paused", withdrawn + " paused"}},
+		"it is live": {func(_ *v1beta1.Module, nodes []Node) {
+			for i := range nodes {
+				lives := behind(t, nodes[i].Name)
+				nodes[i].Live, nodes[i].Config.Status.Modules = lives.Live, lives.Config.Status.Modules
+			}
+		}, []string{asked, withdrawn}},
+		"the Module still says so": {func(m *v1beta1.Module, nodes []Node) {
+			m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = withdrawn
+			id := desired.New(m).On(nodes[0].Node.Status.NodeInfo.KernelVersion, "amd64").State.Delivery
+			for i := range nodes {
+				nodes[i].Order.Delivery.ID, nodes[i].Config.Status.Artifacts[0].ID = id, id
+			}
+		}, []string{withdrawn, withdrawn}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := given()
+			m.Spec.Rollout = &v1beta1.RolloutSpec{MaxUnavailable: &intstr.IntOrString{IntVal: 1}}
+			var nodes []Node
+			for _, name := range []string{"a", "b"} {
+				n := behind(t, name)
+				n.Config.Spec.Modules[0].Paused, n.Config.Status.Modules = true, nil
+				n.Read(key, n.Config)
+				nodes = append(nodes, n)
+			}
+			tc.given(m, nodes)
+			p := Pass{Key: key, Module: m, Wants: desired.New(m).With(desired.Images{}), Now: noon}
+			aims := p.Aims(nodes)
+			parts, _ := p.Parts(nodes, aims)
+			var then []string
+			for i, pl := range p.Make(nodes, aims, rollout.Make(parts, rollout.PolicyOf(m), noon)) {
+				order := pl.Step().Write
+				if order == nil {
+					order = nodes[i].Order
+				}
+				text := order.Config.ContainerImage
+				if order.Paused {
+					text += " paused"
+				}
+				then = append(then, text)
+			}
+			if !slices.Equal(then, tc.then) {
+				t.Errorf("the nodes go on by %q instead of %q", then, tc.then)
+			}
+		})
+	}
+}
+
+// TestWhoLeavesOnRebootWaitsForATurn: nodes that would have changed with their next boot, whenever
+// that comes, change now: one at a time, as by any other edit.
+func TestWhoLeavesOnRebootWaitsForATurn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		// ordered says that the nodes' orders, for the next boot, name what the Module asks for.
+		ordered bool
+		policy  v1beta1.UnloadPolicy
+		then    int
+	}{
+		"another image, and now":         {policy: v1beta1.UnloadWait, then: 1},
+		"the same image, and now":        {ordered: true, policy: v1beta1.UnloadWait, then: 1},
+		"another image, and by default":  {then: 1},
+		"the same image, and by default": {ordered: true, then: 1},
+		"another image, at a boot":       {policy: v1beta1.UnloadOnReboot, then: 4},
+		"the same image, at a boot":      {ordered: true, policy: v1beta1.UnloadOnReboot, then: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := given()
+			m.Spec.Rollout = &v1beta1.RolloutSpec{MaxUnavailable: &intstr.IntOrString{IntVal: 1}}
+			var nodes []Node
+			for _, name := range []string{"a", "b", "c", "d"} {
+				n := behind(t, name)
+				order := &n.Config.Spec.Modules[0]
+				if tc.ordered {
+					*order = *aimed(t)
+				}
+				order.UnloadPolicy = v1beta1.UnloadOnReboot
+				n.Read(key, n.Config)
+				nodes = append(nodes, n)
+			}
+			m.Spec.ModuleLoader.Container.UnloadPolicy = tc.policy
+			p := Pass{Key: key, Module: m, Wants: desired.New(m).With(desired.Images{}), Now: noon}
+			aims := p.Aims(nodes)
+			parts, _ := p.Parts(nodes, aims)
+			changed := 0
+			for i, pl := range p.Make(nodes, aims, rollout.Make(parts, rollout.PolicyOf(m), noon)) {
+				order := pl.Step().Write
+				if order == nil {
+					continue
+				}
+				was := nodes[i].Order
+				if order.UnloadPolicy != was.UnloadPolicy || order.Config.ContainerImage != was.Config.ContainerImage {
+					changed++
+				}
+				if tc.policy != v1beta1.UnloadOnReboot && order.UnloadPolicy != v1beta1.UnloadOnReboot && !nodes[i].disturbs(order) {
+					t.Errorf("%s changes now, and is not drained for it", nodes[i].Name)
+				}
+			}
+			if changed != tc.then {
+				t.Errorf("%d nodes get another order, instead of %d", changed, tc.then)
+			}
+		})
+	}
+}

@@ -228,12 +228,13 @@ func (a *Answer) Missing(holds func(delivery string) bool) *reasons.Problem {
 }
 
 // Part is a node's part of the rollout of m, of which a is wanted there; false: it has none. Of the
-// facts, Config, Delivery and Unknown are the answer's; all others are the caller's.
+// facts, Config, Delivery, OnReboot and Unknown are the answer's; all others are the caller's.
 func Part(m *v1beta1.Module, a *Answer, f rollout.Facts) (rollout.Node, bool) {
 	follows := f.Order != nil || f.Live != nil
 	switch wanted := placement.Wanted(m, f.Node, follows); {
 	case wanted && a.State != nil:
 		f.Config, f.Delivery = &a.State.Config, a.State.Delivery
+		f.OnReboot = m.Spec.ModuleLoader.Container.UnloadPolicy == v1beta1.UnloadOnReboot
 		// Without its image, it can take no turn.
 		f.Paused = f.Paused || a.Missing(f.Holds) != nil
 	case !follows:

@@ -165,7 +165,7 @@ func (s *Scene) Forecast(nodes []*corev1.Node, now time.Time) *rollout.Forecast 
 
 func (s *Scene) planned() bool {
 	m := s.Module
-	return m.Spec.ModuleLoader != nil && m.DeletionTimestamp == nil && !rollout.Labelled(m)
+	return m.DeletionTimestamp == nil && !rollout.Labelled(m)
 }
 
 func (s *Scene) parts(nodes []*corev1.Node) []rollout.Node {

@@ -268,9 +268,10 @@ var attention = []Reason{
 	},
 	{
 		Name: v1beta1.ReasonMassDeselection, Class: ClassAttention,
-		Meaning: "more nodes than `spec.rollout.maxUnavailable` lost the selector's labels or their mapping; they keep the kernel module",
-		Next: "restore the labels or the mapping; or confirm for an hour, by the operator's clock: `kubectl annotate module NAME " +
-			"--overwrite drover.dev/confirm-deselection=$(date -u +%FT%TZ)`",
+		Meaning: "more nodes than `spec.rollout.maxUnavailable` lost the selector's labels or their mapping, or the Module its " +
+			"`moduleLoader`; they keep the kernel module",
+		Next: "restore the labels, the mapping or `spec.moduleLoader`; or confirm for an hour, by the operator's clock: `kubectl annotate " +
+			"module NAME --overwrite drover.dev/confirm-deselection=$(date -u +%FT%TZ)`",
 	},
 	{
 		Name: v1beta1.ReasonPaused, Class: ClassAsAsked, Step: StepAllowed, Rank: 1,

@@ -66,6 +66,8 @@ type Facts struct {
 	// Config and Delivery are what the Module asks for; nil: that the kernel module goes.
 	Config   *v1beta1.ModuleConfig
 	Delivery string
+	// OnReboot: the Module asks that what is live stays until the next boot.
+	OnReboot bool
 	// Unknown: nobody can say what the Module asks for, and the node keeps what it has.
 	Unknown bool
 	// Paused: no order reaches the node. Begun, Passed, Late and Later as in [Node].
@@ -117,14 +119,28 @@ func (f *Facts) stage() Stage {
 	case f.Order.State == v1beta1.NodeModuleDraining:
 		return Given // its turn has come: devices are given back before the order
 	case f.Order.Delivery.ID == f.Delivery && SameBuild(&f.Order.Config, f.Config):
+		if f.keeps() && !f.OnReboot {
+			return Behind // without a boot, it is to change by another order
+		}
 		return Given
 	case !sameKernel(f.Order.Config.KernelVersion, f.Config.KernelVersion):
 		return Fresh
-	case f.Order.UnloadPolicy == v1beta1.UnloadOnReboot && f.serving():
+	case f.OnReboot && f.serving():
 		// Whoever reboots the node sets the pace.
 		return Fresh
 	}
 	return Behind
+}
+
+// keeps: what is live stays until the next boot, and the order names something else.
+func (f *Facts) keeps() bool {
+	return f.Order.UnloadPolicy == v1beta1.UnloadOnReboot && f.serving() && f.other()
+}
+
+// other: something else is live than is ordered.
+func (f *Facts) other() bool {
+	by := f.Live.Observed.Delivery
+	return !SameBuild(f.Live.Config, &f.Order.Config) || by != "" && by != f.Order.Delivery.ID
 }
 
 // lost: what was ordered went with the last boot, and is of no use in this one.
@@ -177,16 +193,13 @@ func (f *Facts) changing() bool {
 	if !f.serving() || f.Order == nil || f.Order.Delivery == nil || f.Order.Paused || f.failed() != "" || f.rests() {
 		return false
 	}
-	by := f.Live.Observed.Delivery
-	return !SameBuild(f.Live.Config, &f.Order.Config) || by != "" && by != f.Order.Delivery.ID
+	return f.Order.UnloadPolicy != v1beta1.UnloadOnReboot && f.other()
 }
 
-// stuck: nothing is live, and nothing comes of the order: its image is not there, or it failed.
+// stuck: nothing is live, and nothing comes of the order: it is paused, its image is not there, or
+// the agent says what it waits for, or why it failed.
 func (f *Facts) stuck() bool {
-	if f.Live != nil {
-		return false
-	}
-	return f.failed() != "" || !f.Holds(f.Order.Delivery.ID)
+	return f.Live == nil && (f.Order.Paused || f.open() || f.failed() != "" || !f.Holds(f.Order.Delivery.ID))
 }
 
 // refused: the node could not use what was delivered ahead.

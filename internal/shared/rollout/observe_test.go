@@ -160,3 +160,43 @@ func TestARemarkHoldsNoRollout(t *testing.T) {
 		}
 	}
 }
+
+// TestWhereNothingIsLiveNothingIsLost: a node with nothing live, and an order that nothing comes
+// of, gets what the Module says by now, and needs no place for it.
+func TestWhereNothingIsLiveNothingIsLost(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+	says := func(state v1beta1.AttemptState, reason string) *v1beta1.NodeModuleAttempt {
+		return &v1beta1.NodeModuleAttempt{State: state, Reason: reason}
+	}
+	for name, tc := range map[string]struct {
+		attempt *v1beta1.NodeModuleAttempt
+		paused  bool
+		empty   bool // the node does not hold the image
+		then    bool
+	}{
+		"it is on its way":               {},
+		"paused":                         {paused: true, then: true},
+		"its image is not there":         {empty: true, then: true},
+		"an in-tree module is in use":    {attempt: says(v1beta1.AttemptInUse, v1beta1.ReasonInUse), then: true},
+		"an init function never returns": {attempt: says(v1beta1.AttemptWaiting, v1beta1.ReasonTimeout), then: true},
+		"it failed":                      {attempt: says(v1beta1.AttemptFailed, v1beta1.ReasonLoadFailed), then: true},
+		"what was unloaded before":       {attempt: says(v1beta1.AttemptAbsent, "")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := v1beta1.ModuleConfig{KernelVersion: "6.1.0", ContainerImage: "r/nic:1"}
+			asked := config
+			asked.ContainerImage = "r/nic:2"
+			f := rollout.Facts{Node: node, Config: &asked, Delivery: "d2", Entry: rollout.Entry{Attempt: tc.attempt,
+				Order: &v1beta1.NodeModuleSpec{Config: config, Delivery: &v1beta1.Delivery{ID: "d1"}, Paused: tc.paused}}}
+			if !tc.empty {
+				f.Artifacts = []v1beta1.NodeArtifact{{ID: "d1"}}
+			}
+			n := rollout.Observe(&f)
+			p := rollout.Make([]rollout.Node{n, {Name: "b", Stage: rollout.Given}}, rollout.Policy{MaxUnavailable: intstr.FromInt32(1)}, noon)
+			if n.Stage != rollout.Behind || p.Start["a"] != tc.then {
+				t.Errorf("begins: %t, as %+v", p.Start["a"], n)
+			}
+		})
+	}
+}

@@ -242,7 +242,7 @@ func (m *maker) unavailable(n *Node) bool {
 	case Going:
 		return true
 	case Fresh:
-		return n.Lost
+		return n.Lost || !n.Ready
 	}
 	return false
 }

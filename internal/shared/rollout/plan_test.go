@@ -33,9 +33,11 @@ func leaving(name string, change ...func(*rollout.Node)) rollout.Node {
 	return behind(name, append([]func(*rollout.Node){func(n *rollout.Node) { n.Stage = rollout.Leaving }}, change...)...)
 }
 
-func away(n *rollout.Node)   { n.Ready = false }
-func empty(n *rollout.Node)  { n.Held = false }
-func late(n *rollout.Node)   { n.Held, n.Late = false, true }
+func away(n *rollout.Node)           { n.Ready = false }
+func empty(n *rollout.Node)          { n.Held = false }
+func late(n *rollout.Node)           { n.Held, n.Late = false, true }
+func fresh(name string) rollout.Node { return rollout.Node{Name: name, Ready: true} }
+
 func stuck(n *rollout.Node)  { n.Serving, n.Stuck = false, true }
 func gone(n *rollout.Node)   { n.Serving = false }
 func turns(n *rollout.Node)  { n.Changing = true }
@@ -107,10 +109,13 @@ func TestWhoMayChangeNow(t *testing.T) {
 		"those that wait for a boot have what they had": {
 			given: []rollout.Node{given("a", rests), given("b", rests), behind("c")}, policy: plain, then: "start c"},
 		"first loads count for nothing and wait for nothing": {
-			given:  []rollout.Node{{Name: "a"}, {Name: "b"}, {Name: "c"}, behind("d"), behind("e"), behind("f")},
+			given:  []rollout.Node{fresh("a"), fresh("b"), fresh("c"), behind("d"), behind("e"), behind("f")},
 			policy: plain, then: "start a b c d e"},
+		"but for those on nodes that are not Ready": {
+			given:  []rollout.Node{{Name: "a"}, fresh("b"), fresh("c"), behind("d"), behind("e"), behind("f")},
+			policy: plain, then: "start a b c d"},
 		"nor do they wait for a pause of the rollout, only of the node": {
-			given:  []rollout.Node{{Name: "a"}, {Name: "b", Paused: true}, behind("c")},
+			given:  []rollout.Node{fresh("a"), {Name: "b", Paused: true}, behind("c")},
 			policy: with(plain, func(p *rollout.Policy) { p.Paused = true }),
 			then:   "start a, paused"},
 		"what has nothing to lose needs no place": {
@@ -205,7 +210,7 @@ func TestWhoMayChangeNow(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	p := rollout.Make([]rollout.Node{
-		given("a", done(time.Hour)), given("b"), given("d", failed), given("c", failed), behind("e"), behind("f", away), {Name: "g"},
+		given("a", done(time.Hour)), given("b"), given("d", failed), given("c", failed), behind("e"), behind("f", away), fresh("g"),
 	}, rollout.Policy{MaxUnavailable: intstr.FromInt32(5), PauseOnFailure: true}, noon)
 	got := fmt.Sprintf("%d %d %d %d %d %d %d %v %s", p.Total, p.Limit, p.Unavailable, p.Done, p.Underway, p.Waiting, p.Away, p.Failed,
 		p.Reason)

@@ -14,8 +14,9 @@ import (
 // confirmation is how long a confirmed deselection counts.
 const confirmation = time.Hour
 
-// DeselectGracePeriod is how long a node must lack the selector's labels, or its kernel a mapping,
-// before the kernel module is unloaded there, by default: labels flap when their writer restarts.
+// DeselectGracePeriod is how long a node must lack the selector's labels, its kernel a mapping, or
+// the Module a moduleLoader, before the kernel module is unloaded there, by default: labels flap
+// when their writer restarts, and edits have slips.
 const DeselectGracePeriod = 5 * time.Minute
 
 // Policy says how a Module's changes reach its nodes.

@@ -126,12 +126,14 @@ func kernelsCovered(m *Module, wanted []Node) metav1.Condition {
 func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 	const kind = v1beta1.ConditionLoaded
 	switch pending := only(nodes, func(n *Node) bool { return n.Pending }); {
-	case m.Deleting || !m.Loads && len(pending) > 0:
+	case m.Deleting:
+		return unloading(m, pending)
+	case m.Rollout != nil && len(m.Rollout.Mass) > 0:
+		return no(kind, v1beta1.ReasonMassDeselection, mass(m))
+	case !m.Loads && len(pending) > 0:
 		return unloading(m, pending)
 	case !m.Loads:
 		return yes(kind, v1beta1.ReasonNotRequested, "The Module has no moduleLoader")
-	case m.Rollout != nil && len(m.Rollout.Mass) > 0:
-		return no(kind, v1beta1.ReasonMassDeselection, mass(m.Rollout))
 	case len(wanted) == 0:
 		return nowhere(m, kind)
 	}

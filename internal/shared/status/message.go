@@ -202,12 +202,17 @@ func failures(p *rollout.Plan) string {
 }
 
 // mass is about too many deselected nodes at once, which may be a mistake.
-func mass(p *rollout.Plan) string {
-	text := fmt.Sprintf("%s %s no longer selected or without a mapping, but at most %d may be unavailable at a time, so nothing is "+
-		"unloaded on %s; "+
-		"restore the labels or the mapping, or confirm by setting the annotation %s to the current time (RFC 3339)",
-		words.Count(len(p.Mass), "node"), verb(len(p.Mass), "is", "are"), p.Limit, words.List(p.Mass, maxNames),
-		v1beta1.ConfirmDeselectionAnnotation)
+func mass(m *Module) string {
+	p := m.Rollout
+	what := fmt.Sprintf("%s %s no longer selected or without a mapping", words.Count(len(p.Mass), "node"), verb(len(p.Mass), "is", "are"))
+	restore := "the labels or the mapping"
+	if !m.Loads {
+		what = fmt.Sprintf("The Module no longer has a moduleLoader, and its kernel module is live on %s", words.Count(len(p.Mass), "node"))
+		restore = "spec.moduleLoader"
+	}
+	text := fmt.Sprintf("%s, but at most %d may be unavailable at a time, so nothing is unloaded on %s; "+
+		"restore %s, or confirm by setting the annotation %s to the current time (RFC 3339)",
+		what, p.Limit, words.List(p.Mass, maxNames), restore, v1beta1.ConfirmDeselectionAnnotation)
 	if !p.Confirmation.IsZero() {
 		text += fmt.Sprintf("; the confirmation of %s does not count: it is not from the last hour by the operator's clock",
 			p.Confirmation.UTC().Format(time.RFC3339))

@@ -236,6 +236,12 @@ func TestMessages(t *testing.T) {
 				covered: "True NotRequested: The Module has no moduleLoader",
 			},
 		},
+		"the loader was taken away from more nodes than may change": {
+			given: status.Module{Nodes: nodes(2), Rollout: &rollout.Plan{Total: 2, Limit: 1, Mass: []string{"a", "b"}}},
+			then: map[string]string{loaded: "False MassDeselection: The Module no longer has a moduleLoader, and its kernel module is live on " +
+				"2 nodes, but at most 1 may be unavailable at a time, so nothing is unloaded on a, b; restore spec.moduleLoader, or confirm by " +
+				"setting the annotation drover.dev/confirm-deselection to the current time (RFC 3339)"},
+		},
 		"a paused node": {
 			given: status.Module{Loads: true, Nodes: nodes(2, func(i int, n *status.Node) { n.Paused = i == 0 })},
 			then:  map[string]string{loaded: "False Paused: Live on 0 of 2 nodes; Paused on a; Loading on b"},

@@ -5,6 +5,7 @@
 package history
 
 import (
+	_ "embed" // the corpus
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -28,9 +29,23 @@ type Verb struct {
 }
 
 // Generate draws n events from a seed. Each history has a mix of its own: of what people and
-// machines do, some happens often and some never.
-func Generate(seed uint64, n int, verbs []Verb) []Event {
+// machines do, some happens often and some never. Every other history begins as one of the corpus
+// does, with some numbers that are different, so that it gets to where chance seldom leads.
+func Generate(seed uint64, n int, verbs []Verb, corpus [][]Event) []Event {
 	r := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // to be repeated
+	events := make([]Event, 0, n)
+	if len(corpus) > 0 && r.IntN(2) == 0 {
+		events = append(events, corpus[r.IntN(len(corpus))]...)
+		events = events[:min(n, len(events))]
+		for i := range events {
+			switch r.IntN(16) {
+			case 0:
+				events[i].A = uint8(r.IntN(256)) //nolint:gosec // below 256
+			case 1:
+				events[i].B = uint8(r.IntN(256)) //nolint:gosec // below 256
+			}
+		}
+	}
 	weights, total := make([]int, len(verbs)), 0
 	for i, v := range verbs {
 		weights[i] = v.Weight
@@ -39,17 +54,55 @@ func Generate(seed uint64, n int, verbs []Verb) []Event {
 		}
 		total += weights[i]
 	}
-	events := make([]Event, n)
-	for i := range events {
+	for len(events) < n {
 		at := r.IntN(total)
 		for j, weight := range weights {
 			if at -= weight; at < 0 {
-				events[i] = Event{verbs[j].Name, uint8(r.IntN(256)), uint8(r.IntN(256))} //nolint:gosec // below 256
+				events = append(events, Event{verbs[j].Name, uint8(r.IntN(256)), uint8(r.IntN(256))}) //nolint:gosec // below 256
 				break
 			}
 		}
 	}
 	return events
+}
+
+//go:embed corpus.txt
+var corpusText string
+
+// Corpus are beginnings of histories that lead to states which few histories meet. Its file has a
+// line for each, as [Text] writes it.
+func Corpus() (all [][]Event, err error) {
+	for line := range strings.Lines(corpusText) {
+		events, err := Parse(strings.TrimSpace(line))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, events)
+	}
+	return all, nil
+}
+
+// Text writes a history as one line.
+func Text(events []Event) string {
+	parts := make([]string, len(events))
+	for i, e := range events {
+		parts[i] = e.String()
+	}
+	return strings.Join(parts, " ")
+}
+
+// Parse reads what [Text] wrote.
+func Parse(line string) (events []Event, err error) {
+	for _, word := range strings.Fields(line) {
+		e := Event{}
+		verb, numbers, _ := strings.Cut(word, "(")
+		if _, err := fmt.Sscanf(numbers, "%d,%d)", &e.A, &e.B); err != nil || verb == "" {
+			return nil, fmt.Errorf("%q is no event: %w", word, err)
+		}
+		e.Verb = verb
+		events = append(events, e)
+	}
+	return events, nil
 }
 
 // Literal writes a history as Go does.

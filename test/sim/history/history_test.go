@@ -12,16 +12,16 @@ import (
 var verbs = []Verb{{"Goes", 10, true}, {"Breaks", 1, false}, {"Mends", 1, false}}
 
 func TestGenerate(t *testing.T) {
-	if diff := cmp.Diff(Generate(7, 60, verbs), Generate(7, 60, verbs)); diff != "" {
+	if diff := cmp.Diff(Generate(7, 60, verbs, nil), Generate(7, 60, verbs, nil)); diff != "" {
 		t.Errorf("a seed gives two histories:\n%s", diff)
 	}
-	if cmp.Equal(Generate(7, 60, verbs), Generate(8, 60, verbs)) {
+	if cmp.Equal(Generate(7, 60, verbs, nil), Generate(8, 60, verbs, nil)) {
 		t.Error("two seeds give one history")
 	}
 	mixes := map[string]bool{}
 	for seed := range uint64(50) {
 		seen := map[string]bool{}
-		for _, e := range Generate(seed, 60, verbs) {
+		for _, e := range Generate(seed, 60, verbs, nil) {
 			seen[e.Verb] = true
 		}
 		if !seen["Goes"] {
@@ -40,6 +40,56 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
+// TestGenerateFromCorpus: some histories begin as one of the corpus, and none is longer than asked
+// for.
+func TestGenerateFromCorpus(t *testing.T) {
+	corpus := [][]Event{{{"Kept", 1, 2}, {"Kept", 3, 4}, {"Kept", 5, 6}, {"Kept", 7, 8}}}
+	begun, changed := 0, 0
+	for seed := range uint64(100) {
+		for _, n := range []int{2, 60} {
+			events := Generate(seed, n, verbs, corpus)
+			if len(events) != n {
+				t.Fatalf("seed %d: %d events, and %d were asked for", seed, len(events), n)
+			}
+			if events[0].Verb == "Kept" {
+				begun++
+				if !cmp.Equal(events[:2], corpus[0][:2]) {
+					changed++
+				}
+			}
+		}
+	}
+	if begun < 60 || begun > 140 || changed == 0 || changed > begun/2 {
+		t.Errorf("of 200 histories, %d begin as one of the corpus, %d of them with other numbers", begun, changed)
+	}
+}
+
+func TestParse(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want []Event
+		bad  bool
+	}{
+		{"Goes(1,2) Breaks(255,0)", []Event{{"Goes", 1, 2}, {"Breaks", 255, 0}}, false},
+		{"", nil, false},
+		{"Goes", nil, true},
+		{"Goes(1)", nil, true},
+		{"Goes(1,256)", nil, true},
+		{"(1,2)", nil, true},
+	} {
+		got, err := Parse(test.text)
+		if (err != nil) != test.bad || !test.bad && !cmp.Equal(got, test.want) {
+			t.Errorf("%q: %v, %v", test.text, got, err)
+		}
+		if !test.bad && Text(got) != test.text {
+			t.Errorf("%q is written as %q", test.text, Text(got))
+		}
+	}
+	if _, err := Corpus(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestShrink: what fails is the event Breaks with an odd number, somewhere after Mends.
 func TestShrink(t *testing.T) {
 	fails := func(events []Event) bool {
@@ -47,15 +97,15 @@ func TestShrink(t *testing.T) {
 		return mends >= 0 && slices.ContainsFunc(events[mends:], func(e Event) bool { return e.Verb == "Breaks" && e.A%2 == 1 })
 	}
 	seed := uint64(1)
-	for !fails(Generate(seed, 60, verbs)) {
+	for !fails(Generate(seed, 60, verbs, nil)) {
 		seed++
 	}
 	want := []Event{{"Mends", 0, 0}, {"Breaks", 1, 0}}
-	if diff := cmp.Diff(want, Shrink(Generate(seed, 60, verbs), fails, 1000)); diff != "" {
+	if diff := cmp.Diff(want, Shrink(Generate(seed, 60, verbs, nil), fails, 1000)); diff != "" {
 		t.Error(diff)
 	}
 	few := 0
-	Shrink(Generate(seed, 60, verbs), func([]Event) bool { few++; return false }, 5)
+	Shrink(Generate(seed, 60, verbs, nil), func([]Event) bool { few++; return false }, 5)
 	if few != 5 {
 		t.Errorf("%d tries, and 5 were allowed", few)
 	}

@@ -4,7 +4,8 @@
 // product, each a line that a good engineer could have written, and runs the simulation on it. A
 // mutation is found at the first history that breaks a promise and breaks none without it.
 //
-// The sources stay as they are: the compiler is told to read another file in a file's place.
+// The sources stay as they are: the compiler is told to read other files in their place. One
+// program has nearly all mutations, and is told which to have.
 package main
 
 import (
@@ -17,12 +18,17 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
 
-type options struct{ root, only string }
+type options struct {
+	root, only string
+	workers    int
+}
 
 // result is the RESULT.
 type result struct {
@@ -38,6 +44,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.root, "root", "../..", "the repository's folder")
 	flag.StringVar(&o.only, "only", "", "mutations whose name matches this regular expression; empty: all")
+	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "simulations at the same time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, &o, os.Stdout)
@@ -53,22 +60,38 @@ func run(ctx context.Context, o *options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	h, err := newHunt(o.root)
+	begin := time.Now()
+	fmt.Fprintf(out, "compiling the simulation with %d mutations\n", len(chosen))
+	h, err := newHunt(ctx, o.root, chosen)
 	if err != nil {
 		return err
 	}
 	defer h.close()
-	begin := time.Now()
-	fmt.Fprintln(out, "compiling the simulation, and its histories without a mutation")
-	if err := h.learn(ctx, most(chosen)); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "%d of %d histories break a promise without a mutation\n", h.broken(), len(h.clean))
 	r := result{Mutations: len(chosen), Missed: []string{}}
+	next, ended := make(chan *mutation), sync.WaitGroup{}
+	var mu sync.Mutex
+	for range o.workers {
+		ended.Go(func() {
+			one := h.hunter()
+			defer one.player.close() //nolint:errcheck // it is told to end
+			for m := range next {
+				at := time.Now()
+				found, err := one.find(ctx, m)
+				mu.Lock()
+				r.add(m, &outcome{found, err, time.Since(at).Round(time.Second)}, out)
+				mu.Unlock()
+			}
+		})
+	}
 	for i := range chosen {
-		if err := r.add(ctx, h, &chosen[i], out); err != nil {
-			return err
+		if ctx.Err() == nil {
+			next <- &chosen[i]
 		}
+	}
+	close(next)
+	ended.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	r.Seconds = int(time.Since(begin).Seconds())
 	return r.tell(out)
@@ -92,33 +115,27 @@ func choose(only string) ([]mutation, error) {
 	return chosen, nil
 }
 
-// most is how many histories any of them may take.
-func most(all []mutation) (n int) {
-	for i := range all {
-		n = max(n, all[i].Within)
-	}
-	return n
+// outcome is what came of one mutation.
+type outcome struct {
+	found *verdict // nil: it was not
+	err   error
+	took  time.Duration
 }
 
-// add looks for one mutation, and says what came of it. The error is about all of them.
-func (r *result) add(ctx context.Context, h *hunt, m *mutation, out io.Writer) error {
-	begin := time.Now()
-	found, err := h.find(ctx, m)
-	took := time.Since(begin).Round(time.Second)
+// add counts one mutation, and says what came of it.
+func (r *result) add(m *mutation, o *outcome, out io.Writer) {
 	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
+	case errors.Is(o.err, context.Canceled):
+	case o.err != nil:
 		r.Errors = append(r.Errors, m.Name)
-		fmt.Fprintf(out, "ERROR   %-28s %v\n", m.Name, err)
-	case found == nil:
+		fmt.Fprintf(out, "ERROR   %-28s %v\n", m.Name, o.err)
+	case o.found == nil:
 		r.Missed = append(r.Missed, m.Name)
-		fmt.Fprintf(out, "MISSED  %-28s in %d histories, %s: %s\n", m.Name, m.Within, took, m.Why)
+		fmt.Fprintf(out, "MISSED  %-28s in %d histories, %s: %s\n", m.Name, m.Within, o.took, m.Why)
 	default:
 		r.Found++
-		fmt.Fprintf(out, "found   %-28s %-24s history %3d of %3d, %s\n", m.Name, found.Promise, found.Seed, m.Within, took)
+		fmt.Fprintf(out, "found   %-28s %-24s history %3d of %3d, %s\n", m.Name, o.found.Promise, o.found.Seed, m.Within, o.took)
 	}
-	return nil
 }
 
 func (r *result) tell(out io.Writer) error {

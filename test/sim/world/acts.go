@@ -18,6 +18,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/test/sim/history"
 	"github.com/drover-project/drover/test/sim/kubelet"
+	"github.com/drover-project/drover/test/sim/states"
 )
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
@@ -211,14 +212,16 @@ func (w *World) round() (busy bool) {
 func (w *World) rest(span time.Duration) {
 	end, idle := w.clock.Now().Add(span), 0
 	for n := 0; w.clock.Now().Before(end) && w.found == nil && n < 600; n++ {
-		if w.round() {
+		busy := w.round()
+		w.notice(0)
+		if busy {
 			idle = 0
 			continue
 		}
 		// Agents look every 15 seconds; without an event, that finds nothing new.
 		if idle++; idle > 20 {
 			w.clock.Step(10 * time.Minute)
-			idle = 12
+			idle = 19
 		}
 	}
 }
@@ -227,8 +230,9 @@ func (w *World) rest(span time.Duration) {
 // nil: none.
 func (w *World) Run(events []history.Event) *Violation {
 	w.act("begin", func() { w.create(nic, 0) })
-	for _, e := range events {
+	for i, e := range events {
 		w.Do(e)
+		w.notice(i + 1)
 		if w.found != nil {
 			return w.found
 		}
@@ -330,4 +334,57 @@ func (w *World) annotate(s subject, change func(*v1beta1.Module)) {
 		m.ManagedFields = nil
 		must(w.admin.Update(w.ctx, m, client.FieldOwner("author")))
 	}
+}
+
+// notice notes the states that nodes are in, after so many events; 0: at the history's end.
+func (w *World) notice(events int) {
+	for _, t := range w.judge.all() {
+		for _, m := range w.nodes {
+			state := t.situation(m).State()
+			if _, has := w.Seen[state]; !has {
+				w.Seen[state] = events
+			}
+		}
+	}
+}
+
+// situation is a node and the Module, as they are.
+func (j *trial) situation(m *machine) (s states.Situation) {
+	module := last[*v1beta1.Module](j.judge, kindModule, j.key())
+	node := last[*corev1.Node](j.judge, kindNode, m.name)
+	config := last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name)
+	s.Selected, s.Paused = module != nil && selects(module, node), paused(module)
+	if module != nil {
+		s.Paused = s.Paused || module.Spec.Rollout != nil && module.Spec.Rollout.Paused
+		s.OnReboot = module.Spec.ModuleLoader != nil && module.Spec.ModuleLoader.Container.UnloadPolicy == v1beta1.UnloadOnReboot
+	}
+	switch live := j.live(m); {
+	case live == "":
+	case !j.loadedByAgent(m):
+		s.Live = states.ByHand
+	case live == imageIn(module):
+		s.Live = states.Asked
+	default:
+		s.Live = states.Another
+	}
+	switch order := j.orderOf(config); {
+	case order == nil:
+	case unloads(order):
+		s.Order = states.Unload
+	case order.Config.ContainerImage == imageIn(module):
+		s.Order = states.Current
+	default:
+		s.Order = states.Outdated
+	}
+	switch {
+	case node == nil:
+	case m.ready != corev1.ConditionTrue:
+		s.Node = states.NotReady
+	default:
+		s.Node = states.Ready
+	}
+	if a := j.attemptOf(config); a != nil {
+		s.Attempt = a.State
+	}
+	return s
 }

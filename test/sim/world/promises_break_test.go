@@ -144,6 +144,14 @@ var breaks = map[string]func(*doctor) []string{
 		delete(d.judge.past, kindOrders+"/n0")
 		return d.wrote("module", kindOrders, "n0", n)
 	},
+	"module-is-held": func(d *doctor) []string {
+		d.modified("author", func(m *v1beta1.Module) { m.Finalizers = nil })
+		n := last[*v1beta1.NodeModulesConfig](&d.judge, kindOrders, "n0").DeepCopy()
+		n.Status = v1beta1.NodeModulesConfigStatus{}
+		delete(d.judge.past, kindOrders+"/n0")
+		d.known()
+		return d.wrote("module", kindOrders, "n0", n)
+	},
 	"orders-complete": func(d *doctor) []string { return d.order("n0", func(o *spec) { o.Config.KernelVersion = "5.0" }) },
 	"carriers-asked":  func(d *doctor) []string { return d.carrier(nic.image(3), "n0", "") },
 	"carriers-needed": func(d *doctor) []string {
@@ -200,6 +208,9 @@ var breaks = map[string]func(*doctor) []string{
 		d.attempt(a)
 		a.LastTransitionTime = metav1.NewTime(epoch.Add(time.Hour))
 		return d.attempt(a)
+	},
+	"artifacts-are-held": func(d *doctor) []string {
+		return d.orders("n0's agent", "n0", func(n *v1beta1.NodeModulesConfig) { n.Status.Artifacts[0].Digest = "another" })
 	},
 	"labels-one-writer": func(d *doctor) []string {
 		return d.node("n0's kubelet", func(n *corev1.Node) { n.Labels[v1beta1.DRAReadyLabel(namespace, nic.name)] = "" })
@@ -275,7 +286,14 @@ var breaks = map[string]func(*doctor) []string{
 		return d.image("n0", 2)
 	},
 
-	"deleted-goes": func(d *doctor) []string { return d.rest(func(s *stillness) { deleting(s.module) }) },
+	"deleted-goes": func(d *doctor) []string {
+		return d.rest(func(s *stillness) {
+			deleting(s.module)
+			for i := range s.nodes {
+				s.nodes[i].tell("")
+			}
+		})
+	},
 	"orders-current": func(d *doctor) []string {
 		return d.rest(func(s *stillness) { s.nodes[0].order.Config.ContainerImage = nic.image(1) })
 	},
@@ -304,8 +322,9 @@ var breaks = map[string]func(*doctor) []string{
 	"in-tree-comes-back": func(d *doctor) []string {
 		return d.rest(func(s *stillness) {
 			n := &s.nodes[0]
-			n.order, n.live, n.selected = nil, "", false
+			n.order, n.live, n.config, n.selected = nil, "", nil, false
 			n.node.Labels = nil
+			n.tell("")
 			s.module.Status.ModuleLoader = v1beta1.DaemonSetStatus{NodesMatchingSelectorNumber: 2, DesiredNumber: 2, AvailableNumber: 2}
 			d.judge.kernelOf("n0").out["stock"] = true
 		})
@@ -318,8 +337,47 @@ var breaks = map[string]func(*doctor) []string{
 			for i := range s.nodes {
 				n := &s.nodes[i]
 				n.order, n.live, n.config, n.selected = nil, "", nil, false
+				n.tell("")
 				n.node.Labels = map[string]string{v1beta1.DRAReadyLabel(namespace, nic.name): ""}
 			}
+		})
+	},
+	"orders-labelled": func(d *doctor) []string {
+		return d.rest(func(s *stillness) {
+			s.nodes[0].config = s.nodes[0].config.DeepCopy()
+			delete(s.nodes[0].config.Labels, v1beta1.InUseLabel(namespace, nic.name))
+		})
+	},
+	"version-label": func(d *doctor) []string {
+		return d.rest(func(s *stillness) { s.nodes[0].node.Labels[v1beta1.VersionReadyLabel(namespace, nic.name)] = "1" })
+	},
+	"node-condition": func(d *doctor) []string {
+		return d.rest(func(s *stillness) { s.nodes[0].tell(corev1.ConditionFalse) })
+	},
+	"parameters-told": func(d *doctor) []string {
+		return d.rest(func(s *stillness) {
+			s.module.Spec.ModuleLoader.Container.Modprobe.Parameters = []string{"a=1"}
+			for i := range s.nodes {
+				n := &s.nodes[i]
+				n.order.Config.Modprobe.Parameters = []string{"a=1"}
+				n.config = n.config.DeepCopy()
+				if i > 0 {
+					n.config.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: namespace, Name: nic.name,
+						Reason: v1beta1.ReasonParametersDiffer}}
+				}
+			}
+		})
+	},
+	"attempts-end": func(d *doctor) []string {
+		return d.rest(func(s *stillness) {
+			n := &s.nodes[0]
+			n.config = n.config.DeepCopy()
+			n.config.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: namespace, Name: nic.name, Reason: v1beta1.ReasonPaused}}
+		})
+	},
+	"problems-end": func(d *doctor) []string {
+		return d.rest(func(s *stillness) {
+			s.module.Status.Problems = []v1beta1.ModuleProblem{{Part: v1beta1.ProblemDeliveries, Node: "n0", Reason: v1beta1.ReasonDeliveryRefused}}
 		})
 	},
 	"no-orders-without-nodes": func(d *doctor) []string {

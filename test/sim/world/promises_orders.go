@@ -176,7 +176,7 @@ func notReadyCounts(j *trial, o order) string {
 	var away []string
 	for _, other := range j.w.nodes {
 		counts := every(seen[*corev1.Node](j.judge, kindNode, other.name), func(n *corev1.Node) bool {
-			return n != nil && !isReady(n) && every(j.modules(), func(m *v1beta1.Module) bool { return selects(m, n) })
+			return n != nil && !isReady(n) && !tainted(n) && every(j.modules(), func(m *v1beta1.Module) bool { return selects(m, n) })
 		})
 		if other != o.m && counts {
 			away = append(away, other.name)

@@ -3,6 +3,7 @@
 package world
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -123,6 +124,16 @@ func entriesApart(j *trial, r *write) string {
 	return ""
 }
 
+// moduleIsHeld looks at first orders: a finalizer may be taken off by hand later.
+func moduleIsHeld(j *trial, o order) string {
+	if o.was != nil || !loads(o.now) || !every(j.modules(), func(m *v1beta1.Module) bool {
+		return m != nil && !slices.Contains(m.Finalizers, v1beta1.ModuleFinalizer)
+	}) {
+		return ""
+	}
+	return fmt.Sprintf("%s is ordered %s, and the Module has no finalizer", o.m.name, say(o.now))
+}
+
 func entriesAreOwned(j *trial, o order) string {
 	entry := fmt.Sprintf(`"k:{\"name\":\"%s\",\"namespace\":\"%s\"}"`, j.name, namespace)
 	var owners []string
@@ -205,4 +216,49 @@ func fits(patterns []string, text string) bool {
 		begin, open := strings.CutSuffix(p, "*")
 		return p == text || open && strings.HasPrefix(text, begin)
 	})
+}
+
+// nodeConditionIsSo leaves out nodes where it is not plain whether a Module is ready.
+func nodeConditionIsSo(s *stillness, n stillNode) string {
+	want, plain := s.readiness(n)
+	for _, t := range s.judge.all() {
+		if t.subject == s.judge.subject {
+			continue
+		}
+		other := t.still()
+		for _, at := range other.nodes {
+			if at.m == n.m {
+				status, is := other.readiness(at)
+				plain = plain && is
+				want = worse(want, status)
+			}
+		}
+	}
+	got := corev1.ConditionStatus("")
+	for _, c := range n.node.Status.Conditions {
+		if c.Type == v1beta1.NodeConditionKernelModules {
+			got = c.Status
+		}
+	}
+	if plain && got != want {
+		return fmt.Sprintf("the node's condition is %q, and should be %q; %s", got, want, s.say(n))
+	}
+	return ""
+}
+
+// readiness is what a Module alone would make a node's condition; false: it is not plain. Empty: it
+// does not belong on the node.
+func (s *stillness) readiness(n stillNode) (status corev1.ConditionStatus, plain bool) {
+	switch {
+	case !matches(s.module, n.node) || s.module.DeletionTimestamp != nil:
+		return "", true
+	case s.carriedOut(n):
+		return corev1.ConditionTrue, true
+	}
+	return corev1.ConditionFalse, n.live == ""
+}
+
+// worse is the condition of a node where two Modules would make it these.
+func worse(a, b corev1.ConditionStatus) corev1.ConditionStatus {
+	return min(cmp.Or(a, b), cmp.Or(b, a)) // False is before True
 }

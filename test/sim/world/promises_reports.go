@@ -152,6 +152,17 @@ func attemptTimes(j *trial, _ *machine, now, before *v1beta1.NodeModulesConfig) 
 	return ""
 }
 
+func artifactsAreHeld(j *trial, m *machine, now, _ *v1beta1.NodeModulesConfig) string {
+	held, err := m.store.Held()
+	must(err)
+	for _, a := range now.Status.Artifacts {
+		if j.subject == nic && held[a.ID] != a.Digest {
+			return fmt.Sprintf("%s says that it holds %s, and it holds %v", m.name, a.ID, held)
+		}
+	}
+	return ""
+}
+
 // serves says whether a node's report is of what its order says, live in the node's boot.
 func (j *trial) serves(node string) func(*v1beta1.NodeModulesConfig) bool {
 	return func(n *v1beta1.NodeModulesConfig) bool {

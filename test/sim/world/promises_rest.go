@@ -137,6 +137,69 @@ func readyLabelIsSo(s *stillness, n stillNode) string {
 	return ""
 }
 
+// carriedOut says whether a node has what the Module says, by an order that says the same.
+func (s *stillness) carriedOut(n stillNode) bool { return s.has(n) && s.current(n) && !s.halted() }
+
+func ordersAreLabelled(s *stillness, n stillNode) string {
+	if n.config == nil {
+		return ""
+	}
+	for label, want := range map[string]bool{v1beta1.InUseLabel(namespace, s.judge.name): n.order != nil,
+		v1beta1.ConfiguredLabel(namespace, s.judge.name): loads(n.order)} {
+		if _, has := n.config.Labels[label]; has != want {
+			return fmt.Sprintf("the label %s is there: %t; ordered %s", label, has, say(n.order))
+		}
+	}
+	return ""
+}
+
+func versionLabelIsSo(s *stillness, n stillNode) string {
+	want := ""
+	switch {
+	case s.carriedOut(n):
+		want = s.module.Spec.ModuleLoader.Container.Version
+	case n.live != "":
+		return ""
+	}
+	if got := n.node.Labels[v1beta1.VersionReadyLabel(namespace, s.judge.name)]; got != want {
+		return fmt.Sprintf("the label of the version is %q, and should be %q; %s", got, want, s.say(n))
+	}
+	return ""
+}
+
+// parametersAreTold: the kernel modules of histories have no parameters, so that none is in force.
+func parametersAreTold(s *stillness, n stillNode) string {
+	if !s.carriedOut(n) || len(n.order.Config.Modprobe.Parameters) == 0 {
+		return ""
+	}
+	if a := s.judge.attemptOf(n.config); a == nil || a.Reason != v1beta1.ReasonParametersDiffer {
+		return s.say(n)
+	}
+	return ""
+}
+
+// attemptsEnd leaves out that a kernel module goes away again and again, which is told for a while.
+func attemptsEnd(s *stillness, n stillNode) string {
+	a := s.judge.attemptOf(n.config)
+	if a == nil || !s.carriedOut(n) || a.Reason == v1beta1.ReasonDrifted ||
+		a.Reason == v1beta1.ReasonParametersDiffer && len(n.order.Config.Modprobe.Parameters) > 0 {
+		return ""
+	}
+	return s.say(n)
+}
+
+func problemsEnd(s *stillness, n stillNode) string {
+	if !s.carriedOut(n) {
+		return ""
+	}
+	for _, p := range s.module.Status.Problems {
+		if p.Part == v1beta1.ProblemDeliveries && p.Node == n.m.name {
+			return fmt.Sprintf("the problem %s: %s stays; %s", p.Reason, p.Message, s.say(n))
+		}
+	}
+	return ""
+}
+
 func countsAreSo(s *stillness) string {
 	if s.module == nil || s.module.Spec.ModuleLoader == nil || s.halted() {
 		return ""

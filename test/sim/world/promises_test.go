@@ -163,9 +163,21 @@ func (d *doctor) rest(change func(*stillness)) []string {
 // lost makes all that is told of n0 say that it has nothing.
 func (s *stillness) lost() {
 	delete(s.nodes[0].node.Labels, v1beta1.ReadyLabel(namespace, nic.name))
+	s.nodes[0].tell(corev1.ConditionFalse)
 	s.module.Status.ModuleLoader.AvailableNumber--
 	set(&s.module.Status, "Ready", metav1.ConditionFalse, "Loading", "x")
 	set(&s.module.Status, "Loaded", metav1.ConditionFalse, "Loading", "x")
+}
+
+// tell makes the node's condition another; empty: it has none.
+func (n *stillNode) tell(status corev1.ConditionStatus) {
+	n.node.Status.Conditions = slices.DeleteFunc(n.node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == v1beta1.NodeConditionKernelModules
+	})
+	if status != "" {
+		n.node.Status.Conditions = append(n.node.Status.Conditions,
+			corev1.NodeCondition{Type: v1beta1.NodeConditionKernelModules, Status: status})
+	}
 }
 
 func set(s *v1beta1.ModuleStatus, condition string, status metav1.ConditionStatus, reason, message string) {

@@ -36,6 +36,7 @@ import (
 	"github.com/drover-project/drover/test/sim/manager"
 	"github.com/drover-project/drover/test/sim/memetcd"
 	"github.com/drover-project/drover/test/sim/process"
+	"github.com/drover-project/drover/test/sim/states"
 )
 
 const (
@@ -94,6 +95,9 @@ func (s *Server) reset() {
 type World struct {
 	// Trace is told what happens, a line each.
 	Trace func(format string, args ...any)
+	// Seen are the states that nodes have been in, and after how many events of the history first; 0:
+	// at its end.
+	Seen map[states.State]int
 	// Steps counts passes, looks and events that reached a cache.
 	Steps int
 
@@ -129,7 +133,7 @@ func (s *Server) New(dir string) (*World, error) {
 	uuid.SetRand(rand.NewChaCha8([32]byte{42}))
 	s.clock.SetTime(epoch)
 	w := &World{server: s, dir: dir, Trace: func(string, ...any) {}, clock: s.clock,
-		chance: rand.New(rand.NewPCG(42, 1)), etcd: s.cluster.API.Etcd(), admin: s.cluster.Admin,
+		chance: rand.New(rand.NewPCG(42, 1)), etcd: s.cluster.API.Etcd(), admin: s.cluster.Admin, Seen: map[states.State]int{},
 		manager: &manager.Manager{Cluster: s.cluster, Clock: s.clock}}
 	w.ctx, w.cancel = context.WithCancel(klog.NewContext(ctrllog.IntoContext(context.Background(), logr.Discard()), logr.Discard()))
 	w.begin = w.etcd.Revision()

@@ -55,7 +55,7 @@ func play(t *testing.T, events []history.Event) (*Violation, string) {
 func TestASeedGivesOneHistory(t *testing.T) {
 	digests := map[string]bool{}
 	for seed := range uint64(6) {
-		events := history.Generate(seed, 60, Verbs())
+		events := history.Generate(seed, 60, Verbs(), nil)
 		_, first := play(t, events)
 		_, again := play(t, events)
 		if first != again {
@@ -83,6 +83,9 @@ var kept = []struct {
 	// The same, while the rollout is paused.
 	{"paused-rollout", []history.Event{{"Calm", 0, 1}, {"UnloadPolicy", 0, 3}, {"Calm", 0, 5}, {"PauseRollout", 0, 1}, {"UnloadPolicy", 1, 2},
 		{"Calm", 0, 1}}},
+	// What a node gets ahead is what its order, for the next boot, names already.
+	{"open-orders-told", []history.Event{{"Remove", 0, 1}, {"Calm", 0, 0}, {"DiskFull", 1, 1}, {"UnloadPolicy", 0, 199}, {"Policy", 4, 0},
+		{"Calm", 0, 0}, {"UnloadPolicy", 1, 0}}},
 	// A node is not Ready before it has had anything: another one begins to change.
 	{"not-ready-counts", []history.Event{{"NotReady", 0, 1}, {"Calm", 0, 1}, {"Image", 1, 0}, {"Calm", 0, 5}}},
 }

@@ -27,7 +27,7 @@ type plan struct {
 // plan looks at every node once, and gives out what they share: turns, and slots for carriers.
 func (c *Controller) plan(snap *snapshot) *plan {
 	m := snap.Module
-	if m != nil && m.Spec.ModuleLoader != nil {
+	if m != nil {
 		snap.Wants = c.desired.Of(m).With(desired.Images{Makes: c.options.Images, Made: snap.images})
 	} else {
 		c.desired.Forget(snap.Key)

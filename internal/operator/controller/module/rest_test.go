@@ -13,6 +13,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/operator/nodeplan"
+	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/modulepolicy"
 	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/rollout"
@@ -37,6 +38,9 @@ func restful() *snapshot {
 }
 
 func planned(s *snapshot) *plan {
+	if s.Module != nil {
+		s.Wants = desired.New(s.Module).With(desired.Images{})
+	}
 	return &plan{snapshot: s, plans: s.Make(s.nodes, s.Aims(s.nodes), nil)}
 }
 

@@ -32,8 +32,8 @@ type RolloutSpecApplyConfiguration struct {
 	Drain *kmmv1beta1.DrainPolicy `json:"drain,omitempty"`
 	// drainOptions say which pods drain may evict, which it waits for, and when it reports a delay.
 	DrainOptions *DrainOptionsApplyConfiguration `json:"drainOptions,omitempty"`
-	// deselectGracePeriod is how long a node must lack the selector's labels, or its kernel a mapping,
-	// before the kernel module is unloaded there. Default 5m; 0s: at once.
+	// deselectGracePeriod is how long a node must lack the selector's labels, its kernel a mapping, or
+	// the Module a moduleLoader, before the kernel module is unloaded there. Default 5m; 0s: at once.
 	DeselectGracePeriod *v1.Duration `json:"deselectGracePeriod,omitempty"`
 }
 

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+// ofRollouts are in the choice of the nodes that may change now.
+var ofRollouts = []mutation{
+	{
+		Name: "rollout-one-more", File: sharedDir + "rollout/plan.go",
+		Old:    "return max(m.Limit-m.Unavailable, 0)",
+		New:    "return max(m.Limit+1-m.Unavailable, 0)",
+		Within: 25, Why: "budget + 1: one node more than maxUnavailable changes at the same time",
+	},
+	{
+		Name: "rollout-away-is-available", File: sharedDir + "rollout/plan.go",
+		Old:    "return !n.Ready || !n.Serving || n.Changing",
+		New:    "return !n.Serving || n.Changing",
+		Within: 25, Why: "a node that is not Ready takes no place",
+	},
+}
