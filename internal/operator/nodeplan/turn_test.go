@@ -185,15 +185,18 @@ func TestWhoLeavesOnRebootWaitsForATurn(t *testing.T) {
 	for name, tc := range map[string]struct {
 		// ordered says that the nodes' orders, for the next boot, name what the Module asks for.
 		ordered bool
-		policy  v1beta1.UnloadPolicy
-		then    int
+		// failed: a node has booted with it, and runs what it had.
+		failed bool
+		policy v1beta1.UnloadPolicy
+		then   int
 	}{
-		"another image, and now":         {policy: v1beta1.UnloadWait, then: 1},
-		"the same image, and now":        {ordered: true, policy: v1beta1.UnloadWait, then: 1},
-		"another image, and by default":  {then: 1},
-		"the same image, and by default": {ordered: true, then: 1},
-		"another image, at a boot":       {policy: v1beta1.UnloadOnReboot, then: 4},
-		"the same image, at a boot":      {ordered: true, policy: v1beta1.UnloadOnReboot, then: 0},
+		"the same image, and now, which failed elsewhere": {ordered: true, failed: true, policy: v1beta1.UnloadWait},
+		"another image, and now":                          {policy: v1beta1.UnloadWait, then: 1},
+		"the same image, and now":                         {ordered: true, policy: v1beta1.UnloadWait, then: 1},
+		"another image, and by default":                   {then: 1},
+		"the same image, and by default":                  {ordered: true, then: 1},
+		"another image, at a boot":                        {policy: v1beta1.UnloadOnReboot, then: 4},
+		"the same image, at a boot":                       {ordered: true, policy: v1beta1.UnloadOnReboot, then: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := given()
@@ -206,6 +209,10 @@ func TestWhoLeavesOnRebootWaitsForATurn(t *testing.T) {
 					*order = *aimed(t)
 				}
 				order.UnloadPolicy = v1beta1.UnloadOnReboot
+				if tc.failed && name == "b" {
+					n.Config.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: key.Namespace, Name: key.Name,
+						State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonLoadFailed}}
+				}
 				n.Read(key, n.Config)
 				nodes = append(nodes, n)
 			}
@@ -216,7 +223,7 @@ func TestWhoLeavesOnRebootWaitsForATurn(t *testing.T) {
 			changed := 0
 			for i, pl := range p.Make(nodes, aims, rollout.Make(parts, rollout.PolicyOf(m), noon)) {
 				order := pl.Step().Write
-				if order == nil {
+				if order == nil || tc.failed && nodes[i].Name == "b" {
 					continue
 				}
 				was := nodes[i].Order

@@ -119,7 +119,7 @@ func (f *Facts) stage() Stage {
 	case f.Order.State == v1beta1.NodeModuleDraining:
 		return Given // its turn has come: devices are given back before the order
 	case f.Order.Delivery.ID == f.Delivery && SameBuild(&f.Order.Config, f.Config):
-		if f.keeps() && !f.OnReboot {
+		if f.keeps() && !f.OnReboot && f.failed() == "" {
 			return Behind // without a boot, it is to change by another order
 		}
 		return Given

@@ -254,6 +254,7 @@ func (w *World) settle() {
 	w.act("end", func() { w.dropPolicy(0); w.dropPolicy(1) })
 	w.rest(3 * time.Hour)
 	w.act("end", w.confirm)
+	w.act("end", w.retry) // the first one was about the builds that orders named then
 	w.rest(time.Hour)
 	for range 2 { // what waits for a boot gets it
 		for _, m := range w.nodes {

@@ -3,7 +3,6 @@
 package world
 
 import (
-	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -12,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/test/sim/history"
 )
 
@@ -119,11 +117,12 @@ var pluginBreaks = map[string]func(*doctor) []string{
 		})
 	},
 	"plugin-on-live": func(d *doctor) []string {
-		d.clock.Step(time.Minute)
-		m := d.plugged().nodes[0]
-		m.pods.Booted()
-		must(m.kernel.HoldBy(nic.name, host.User{Pod: fmt.Sprint(namespace, "/another")}))
-		return d.rest(func(*stillness) {})
+		d.plugged()
+		return d.rest(func(*stillness) {
+			d.pod("n0's kubelet", func(pod *corev1.Pod) {
+				pod.Status.InitContainerStatuses[0].State.Terminated.FinishedAt = metav1.NewTime(epoch.Add(-time.Minute))
+			})
+		})
 	},
 	"plugin-label": func(d *doctor) []string {
 		return d.plugged().rest(func(s *stillness) {

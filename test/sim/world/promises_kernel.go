@@ -65,7 +65,9 @@ type strike struct {
 }
 
 // strikes notes a load that took the node down, at a time by the world's clock and the node's.
+// Agents note it cut to the second.
 func (k *kernelState) strikes(id string, at, nodes time.Time) {
+	nodes = nodes.Truncate(time.Second)
 	s := strike{at: at, until: nodes.Add(5 * time.Minute), row: k.struck[id].row + 1}
 	if s.row > 1 {
 		s.until = nodes.Add(24 * time.Hour)

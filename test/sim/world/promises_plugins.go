@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -137,7 +136,7 @@ func pluginAsAsked(j *trial, r *write) string {
 func pluginWaits(j *trial, r *write) string {
 	now, before, _ := both[*corev1.Pod](r)
 	if !j.isPlugin(now) || runs(now) == nil || now.Status.ContainerStatuses[0].RestartCount > 0 ||
-		runs(before) != nil && runs(before).StartedAt.Equal(&runs(now).StartedAt) {
+		runs(before) != nil && runs(before).StartedAt.Equal(&runs(now).StartedAt) || crashed(before) {
 		return ""
 	}
 	m := j.w.machineOf(now.Spec.NodeName)
@@ -145,6 +144,12 @@ func pluginWaits(j *trial, r *write) string {
 		return fmt.Sprintf("%s runs on %s, which does not have the kernel module", now.Name, m.name)
 	}
 	return ""
+}
+
+// crashed says whether a pod has waited for the kernel module, and ended since: it waits but once.
+func crashed(pod *corev1.Pod) bool {
+	return pod != nil && len(pod.Status.ContainerStatuses) > 0 && pod.Status.ContainerStatuses[0].State.Waiting != nil &&
+		pod.Status.ContainerStatuses[0].State.Waiting.Reason == "CrashLoopBackOff"
 }
 
 func pluginLeavesFirst(c *call) string {
@@ -299,24 +304,21 @@ func pluginPods(s *stillness) string {
 	return ""
 }
 
-// pluginOnLive leaves out what a person loaded, and waits that ended in the second of the load.
+// pluginOnLive leaves out what a person loaded.
 func pluginOnLive(s *stillness, n stillNode) string {
-	if n.live == "" || !s.judge.loadedByAgent(n.m) {
+	live := s.judge.liveIn(n.config)
+	if n.live == "" || !s.judge.loadedByAgent(n.m) || live == nil || live.Observed == nil || live.Observed.LoadBegan == nil {
 		return ""
 	}
-	loaded, open := time.Time{}, n.m.pods.Open(s.judge.name)
-	for _, c := range n.m.kernel.Calls() {
-		if c.Call == "finit_module" && c.Module == s.judge.name && c.Result == "" {
-			loaded = c.Time
-		}
-	}
 	for _, pod := range s.plugins(n.m.name) {
-		same := slices.ContainsFunc(pod.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool {
-			return c.State.Terminated != nil && c.State.Terminated.FinishedAt.Unix() == loaded.Unix()
+		if _, waits := pod.Spec.NodeSelector[v1beta1.ReadyLabel(namespace, s.judge.name)]; !waits {
+			continue
+		}
+		waited := slices.ContainsFunc(pod.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool {
+			return c.State.Terminated != nil && !c.State.Terminated.FinishedAt.Before(live.Observed.LoadBegan)
 		})
-		if _, waits := pod.Spec.NodeSelector[v1beta1.ReadyLabel(namespace, s.judge.name)]; waits && !same &&
-			!slices.Contains(open, pod.Namespace+"/"+pod.Name) {
-			return fmt.Sprintf("%s does not have the kernel module that was loaded at %s open", pod.Name, loaded)
+		if !waited {
+			return fmt.Sprintf("%s had not waited for the kernel module that was loaded at %s", pod.Name, live.Observed.LoadBegan)
 		}
 	}
 	return ""

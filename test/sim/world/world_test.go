@@ -80,6 +80,12 @@ var kept = []struct {
 		{"Reboot", 0, 0}, {"UnloadPolicy", 0, 1}}},
 	// An image under OnReboot, then another policy: all nodes reload at once.
 	{"max-unavailable", []history.Event{{"UnloadPolicy", 0, 0}, {"Calm", 0, 0}, {"UnloadPolicy", 1, 3}}},
+	// The same, while the rollout is paused.
+	{"paused-rollout", []history.Event{{"Calm", 0, 1}, {"UnloadPolicy", 0, 3}, {"Calm", 0, 5}, {"PauseRollout", 0, 1}, {"UnloadPolicy", 1, 2},
+		{"Calm", 0, 1}}},
+	// A node has failed with it at its boot, and the others do not wait for theirs any longer.
+	{"failure-halts", []history.Event{{"Calm", 0, 0}, {"UnloadPolicy", 0, 3}, {"Panic", 2, 2}, {"Calm", 0, 0}, {"PowerCut", 2, 0},
+		{"UnloadPolicy", 1, 0}}},
 	// What a node gets ahead is what its order, for the next boot, names already.
 	{"open-orders-told", []history.Event{{"Remove", 0, 1}, {"Calm", 0, 0}, {"DiskFull", 1, 1}, {"UnloadPolicy", 0, 199}, {"Policy", 4, 0},
 		{"Calm", 0, 0}, {"UnloadPolicy", 1, 0}}},
