@@ -25,12 +25,6 @@ var ofPlugins = []mutation{
 		Within: 60, Why: "a pause of the Module does not keep its device plugin as it is",
 	},
 	{
-		Name: "plugin-never-restarts", File: pluginDir + "restart.go",
-		Old:    "return ended != nil && ended.Before(began)",
-		New:    "return ended != nil && ended.Before(began) && began.IsZero()",
-		Within: 100, Why: "a plugin's pod that has begun with an earlier load stays",
-	},
-	{
 		Name: "plugin-restarts-all", File: pluginDir + "restart.go",
 		Old:    "return ended != nil && ended.Before(began)",
 		New:    "return ended != nil",
@@ -59,11 +53,5 @@ var ofPlugins = []mutation{
 		Old:    "return result, problem, c.prune(ctx, module, now, nil, nil)",
 		New:    "return result, problem, nil",
 		Within: 60, Why: "a device plugin that is no longer asked for stays",
-	},
-	{
-		Name: "labels-no-wake-by-plugins", File: nodeDir + "watch.go",
-		Old:    "handler.EnqueueRequestsFromMapFunc(nodeOfPlugin), watch.If(podChanged)).",
-		New:    "handler.EnqueueRequestsFromMapFunc(nodeOfPlugin), onlyNew).",
-		Within: 25, Why: "lost wake-up: that a plugin's pod is ready causes no pass of labels",
 	},
 }
