@@ -307,8 +307,8 @@ func pluginPods(s *stillness) string {
 // pluginOnLive leaves out what a person loaded.
 func pluginOnLive(s *stillness, n stillNode) string {
 	live := s.judge.liveIn(n.config)
-	if n.live == "" || !s.judge.loadedByAgent(n.m) || live == nil || live.Observed == nil || live.Observed.LoadBegan == nil {
-		return ""
+	if n.live == "" || !s.judge.loadedByAgent(n.m) || live == nil || live.Observed == nil || live.Observed.LoadBegan == nil || n.m.stepped {
+		return "" // the node's clock tells what came first
 	}
 	for _, pod := range s.plugins(n.m.name) {
 		if _, waits := pod.Spec.NodeSelector[v1beta1.ReadyLabel(namespace, s.judge.name)]; !waits {
