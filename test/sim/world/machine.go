@@ -61,8 +61,8 @@ func (w *World) machine(i int) (*machine, error) {
 		release: images.Releases[0], ready: corev1.ConditionTrue}
 	m.dir = filepath.Join(w.dir, m.name)
 	m.kernel = fake.New(fake.Options{Release: m.release, Clock: m.clock(), Tree: ownTree{m}, Died: func() { panic(death{}) }})
-	m.pods = &kubelet.Kubelet{Cluster: w.server.cluster, Clock: skewed{w.clock, &m.ahead}, Kernel: m.kernel, Node: m.name, Dir: filepath.Join(m.dir, "pods"),
-		Trace: func(format string, args ...any) { w.Trace(format, args...) }}
+	m.pods = &kubelet.Kubelet{Cluster: w.server.cluster, Clock: skewed{w.clock, &m.ahead}, Kernel: m.kernel, Node: m.name,
+		Dir: filepath.Join(m.dir, "pods"), Trace: func(format string, args ...any) { w.Trace(format, args...) }}
 	if err := os.MkdirAll(m.pods.Dir, 0o755); err != nil {
 		return nil, err
 	}
