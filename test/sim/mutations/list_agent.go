@@ -50,7 +50,7 @@ var ofAgents = []mutation{
 		Name: "agent-o7-reason", File: agentDir + "execute/fuse.go",
 		Old:    "a := orders.Waiting(v1beta1.ReasonQuarantined,",
 		New:    "a := orders.Waiting(\"Struck\",",
-		Within: 145, Why: "O7: an attempt has a reason that is not of the set",
+		Within: 85, Why: "O7: an attempt has a reason that is not of the set",
 	},
 	{
 		Name: "agent-journal-satisfies", File: agentDir + "observe/facts.go",
@@ -69,7 +69,7 @@ var ofAgents = []mutation{
 		Name: "agent-attempt-reasonless", File: agentDir + "report/status.go",
 		Old:    "State: a.State, Reason: a.Reason,",
 		New:    "State: a.State,",
-		Within: 55, Why: "O7's kind: an attempt is told without its reason",
+		Within: 20, Why: "O7's kind: an attempt is told without its reason",
 	},
 	{
 		Name: "agent-n7-lacking-untold", File: agentDir + "report/status.go",

@@ -8,7 +8,7 @@ var ofDisks = []mutation{
 		Name: "agent-next-not-kept", File: agentDir + "journal/journal.go",
 		Old:    "if o.Next != nil {\n\t\t\tkeep(o.Next.ID)\n\t\t}\n",
 		New:    "",
-		Within: 85, Why: "what was delivered ahead of the next order is thrown away",
+		Within: 20, Why: "what was delivered ahead of the next order is thrown away",
 	},
 	{
 		Name: "agent-store-retains-digests", File: agentDir + "store/room.go",
@@ -26,18 +26,18 @@ var ofDisks = []mutation{
 		Name: "agent-fuse-not-opened", File: agentDir + "fuse/state.go",
 		Old:    "\te.Intent, e.Live = now, time.Time{}\n",
 		New:    "\te.Intent, e.Live = time.Time{}, now\n",
-		Within: 85, Why: "a load that has not returned counts as one that settles: the first strike is spared",
+		Within: 55, Why: "a load that has not returned counts as one that settles: the first strike is spared",
 	},
 	{
 		Name: "agent-fuse-in-memory", File: agentDir + "execute/fuse.go",
 		Old:    "return wrap(e.Fuse.Intent(fuseBuild(s), e.Clock.Now()), \"note the load of %s\", s.Name)",
 		New:    "_ = fuseBuild(s)\n\treturn nil",
-		Within: 145, Why: "a load is not noted before the call, and one that takes the node down is tried at once",
+		Within: 55, Why: "a load is not noted before the call, and one that takes the node down is tried at once",
 	},
 	{
 		Name: "agent-artifacts-unheld", File: agentDir + "journal/journal.go",
 		Old:    "\t\tif digest, ok := held[id]; ok {\n\t\t\twanted[id] = digest\n\t\t}\n\t}",
 		New:    "\t\tif id != \"\" {\n\t\t\twanted[id] = held[id]\n\t\t}\n\t}",
-		Within: 45, Why: "an agent says that it holds what it is only to get",
+		Within: 20, Why: "an agent says that it holds what it is only to get",
 	},
 }

@@ -21,13 +21,13 @@ var ofOrders = []mutation{
 		Name: "orders-no-grace", File: planDir + "aim.go",
 		Old:    "return p.grace(n, a, ReasonDeselected)",
 		New:    "a.Unload = ReasonDeselected\n\t\treturn a",
-		Within: 70, Why: "a node that is deselected unloads at once",
+		Within: 20, Why: "a node that is deselected unloads at once",
 	},
 	{
 		Name: "orders-departs-unanswered", File: planDir + "step.go",
 		Old:    "!s.Remove && (s.Node.follows() || s.Write != nil)",
 		New:    "!s.Remove && s.Write != nil",
-		Within: 55, Why: "a deleted Module does not wait for the nodes' answers",
+		Within: 30, Why: "a deleted Module does not wait for the nodes' answers",
 	},
 	{
 		Name: "orders-carriers-stay", File: planDir + "delivery.go",
@@ -57,19 +57,19 @@ var ofOrders = []mutation{
 		Name: "orders-grace-forgotten", File: planDir + "aim.go",
 		Old:    "if !known {\n\t\tsince = p.Now\n\t}",
 		New:    "if known {\n\t\tsince = p.Now\n\t}",
-		Within: 45, Why: "a grace begins a long time ago, and is over at once",
+		Within: 20, Why: "a grace begins a long time ago, and is over at once",
 	},
 	{
 		Name: "orders-grace-for-ever", File: planDir + "aim.go",
 		Old:    "\tsince, known := p.Memory.Unwanted[n.Node.UID]\n\tif !known {\n\t\tsince = p.Now\n\t}\n\ta.Unwanted = since",
 		New:    "\tsince := p.Now\n\ta.Unwanted = since",
-		Within: 45, Why: "a grace begins anew with each pass, and never ends",
+		Within: 20, Why: "a grace begins anew with each pass, and never ends",
 	},
 	{
 		Name: "orders-without-policy", File: planDir + "order.go",
 		Old:    "\t\tUnloadPolicy:    container.UnloadPolicy,\n",
 		New:    "",
-		Within: 85, Why: "orders do not say the Module's unload policy",
+		Within: 20, Why: "orders do not say the Module's unload policy",
 	},
 	{
 		Name: "orders-absent-unexplained", File: planDir + "order.go",
@@ -87,13 +87,13 @@ var ofOrders = []mutation{
 		Name: "orders-carrier-again", File: planDir + "delivery.go",
 		Old:    "case n.Holds(a.Order.Delivery.ID):",
 		New:    "case n.Holds(a.Order.Delivery.ID) && n.Live != nil:",
-		Within: 145, Why: "a node that holds an image and has nothing live gets another carrier",
+		Within: 75, Why: "a node that holds an image and has nothing live gets another carrier",
 	},
 	{
 		Name: "orders-one-owner", File: moduleDir + "act.go",
 		Old:    "err = kube.Apply(ctx, c.client, kube.ModuleOwner(order.Namespace, order.Name), config)",
 		New:    "err = kube.Apply(ctx, c.client, kube.ModuleOwner(order.Namespace, \"orders\"), config)",
-		Within: 25, Why: "all Modules of a namespace apply their orders as one field owner: each takes out those of the others",
+		Within: 20, Why: "all Modules of a namespace apply their orders as one field owner: each takes out those of the others",
 	},
 	{
 		Name: "orders-unlabelled", File: moduleDir + "act.go",
@@ -117,7 +117,7 @@ var ofOrders = []mutation{
 		Name: "orders-problems-stay", File: moduleDir + "controller.go",
 		Old:    "\t\tfound[v1beta1.AllNodes] = *whole\n\t}\n\treturn problems.Report(",
 		New:    "\t\tfound[v1beta1.AllNodes] = *whole\n\t}\n\tif len(found) == 0 {\n\t\treturn nil\n\t}\n\treturn problems.Report(",
-		Within: 65, Why: "the last problem of a Module stays in its status",
+		Within: 20, Why: "the last problem of a Module stays in its status",
 	},
 	{
 		Name: "orders-delivery-unnamed", File: planDir + "order.go",

@@ -14,7 +14,7 @@ var ofReports = []mutation{
 		Name: "live-in-any-boot", File: sharedDir + "rollout/observe.go",
 		Old:    "return e.Live != nil && e.Live.BootID != \"\" && e.Live.BootID == node.Status.NodeInfo.BootID",
 		New:    "return e.Live != nil && e.Live.BootID != \"\"",
-		Within: 35, Why: "what was live before a node's boot counts as live after it",
+		Within: 20, Why: "what was live before a node's boot counts as live after it",
 	},
 	{
 		Name: "status-times-by-reason", File: sharedDir + "status/compute.go",
@@ -32,7 +32,7 @@ var ofReports = []mutation{
 		Name: "status-counts-live", File: sharedDir + "status/compute.go",
 		Old:    "return n.Usable }),",
 		New:    "return n.Live }),",
-		Within: 120, Why: "status better than the kernels: nodes that serve an earlier build count as available",
+		Within: 30, Why: "status better than the kernels: nodes that serve an earlier build count as available",
 	},
 	{
 		Name: "status-remark-is-open", File: sharedDir + "rollout/observe.go",
@@ -44,6 +44,6 @@ var ofReports = []mutation{
 		Name: "condition-stays", File: conditionDir + "decide.go",
 		Old:    "\tcase want == nil:\n",
 		New:    "\tcase want == nil && have.Status == corev1.ConditionTrue:\n\t\treturn nil, nil\n\tcase want == nil:\n",
-		Within: 45, Why: "the node's condition stays when its last Module goes",
+		Within: 20, Why: "the node's condition stays when its last Module goes",
 	},
 }

@@ -20,7 +20,7 @@ var ofWakes = []mutation{
 		Name: "orders-no-wake-by-reports", File: moduleDir + "watch.go",
 		Old:    "c.enqueueChanged(ctx, q, before, now)\n\tswitch {",
 		New:    "switch {",
-		Within: 70, Why: "lost wake-up: what agents say causes no pass",
+		Within: 20, Why: "lost wake-up: what agents say causes no pass",
 	},
 	{
 		Name: "orders-no-alarm", File: moduleDir + "controller.go",
@@ -32,7 +32,7 @@ var ofWakes = []mutation{
 		Name: "orders-rest-by-no-module-version", File: moduleDir + "rest.go",
 		Old:    "return common{module: snap.Module.ResourceVersion, images:",
 		New:    "return common{images:",
-		Within: 60, Why: "rests without version: nodes that rested are not looked at again when the Module is edited",
+		Within: 20, Why: "rests without version: nodes that rested are not looked at again when the Module is edited",
 	},
 	{
 		Name: "orders-cache-without-boot", File: "internal/operator/cache.go",
