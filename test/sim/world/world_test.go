@@ -80,6 +80,8 @@ var kept = []struct {
 		{"Reboot", 0, 0}, {"UnloadPolicy", 0, 1}}},
 	// An image under OnReboot, then another policy: all nodes reload at once.
 	{"max-unavailable", []history.Event{{"UnloadPolicy", 0, 0}, {"Calm", 0, 0}, {"UnloadPolicy", 1, 3}}},
+	// A Module is deleted while its load has not returned.
+	{"hung-is-left", []history.Event{{"Hang", 0, 0}, {"Calm", 0, 0}, {"Delete", 0, 0}, {"Calm", 0, 0}}},
 }
 
 func TestKeptHistories(t *testing.T) {
