@@ -40,4 +40,46 @@ var ofDisks = []mutation{
 		New:    "\t\tif id != \"\" {\n\t\t\twanted[id] = held[id]\n\t\t}\n\t}",
 		Within: 20, Why: "an agent says that it holds what it is only to get",
 	},
+	{
+		Name: "agent-file-unsynced", File: agentDir + "statefile/statefile.go",
+		Old:    "\tif err == nil {\n\t\terr = f.Sync()\n\t}\n",
+		New:    "",
+		Within: 80, Why: "a state file gets its name before its content is on the disk",
+	},
+	{
+		Name: "agent-name-unsynced", File: agentDir + "statefile/statefile.go",
+		Old:    "\tif err := d.Sync(); err != nil {\n\t\treturn fmt.Errorf(\"sync the directory: %w\", err)\n\t}\n",
+		New:    "",
+		Within: 80, Why: "a state file's new name is not on the disk when the agent goes on",
+	},
+	{
+		Name: "agent-tree-unsynced", File: agentDir + "store/import.go",
+		Old:    "return s.syncDirs(dst)",
+		New:    "return nil",
+		Within: 80, Why: "names in a delivery's tree are not on the disk when it counts as held",
+	},
+	{
+		Name: "agent-record-unsynced", File: agentDir + "store/store.go",
+		Old:    "0o600, s.opt.Sync)",
+		New:    "0o600, statefile.NoSync)",
+		Within: 80, Why: "a delivery's record is not synced",
+	},
+	{
+		Name: "agent-journal-unsynced", File: agentDir + "journal/journal.go",
+		Old:    "schema, j, j.disk.sync)",
+		New:    "schema, j, statefile.NoSync)",
+		Within: 80, Why: "the journal is not synced",
+	},
+	{
+		Name: "agent-orders-unsynced", File: agentDir + "boot.go",
+		Old:    "0o600, w.sync)",
+		New:    "0o600, statefile.NoSync)",
+		Within: 80, Why: "the record of orders, by which a node boots without the API server, is not synced",
+	},
+	{
+		Name: "agent-fuse-unsynced", File: agentDir + "fuse/fuse.go",
+		Old:    "Fsync: sync}",
+		New:    "Fsync: statefile.NoSync}",
+		Within: 80, Why: "the note of a load is not synced before the call",
+	},
 }

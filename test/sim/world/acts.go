@@ -122,15 +122,16 @@ func (w *World) pass(i int) bool {
 	return ok
 }
 
-// meanwhile is an event that comes before a request of a pass, after so many others.
+// meanwhile is an event that comes before a request of a pass or a round, after so many others.
 type meanwhile struct {
 	after int
 	event history.Event
 }
 
-// interrupt lets others act before a request of the operator, if it is time: a pass is not alone.
-func (w *World) interrupt() {
-	m := w.meanwhile
+// interrupt lets others act before a request, if it is time: a pass of the operator is not alone,
+// nor a round of an agent.
+func (w *World) interrupt(by **meanwhile) {
+	m := *by
 	if m == nil {
 		return
 	}
@@ -138,7 +139,7 @@ func (w *World) interrupt() {
 		m.after--
 		return
 	}
-	w.meanwhile = nil
+	*by = nil
 	w.judge.interrupted()
 	who := w.actor
 	w.Trace("    meanwhile:")
@@ -244,7 +245,7 @@ func (w *World) Run(events []history.Event) *Violation {
 // settle ends all faults, and looks at what becomes of it.
 func (w *World) settle() {
 	w.Trace("--- all faults end")
-	w.fault, w.meanwhile = NoFault, nil
+	w.fault, w.meanwhile, w.during = NoFault, nil, nil
 	w.setClock(0)
 	for _, m := range w.nodes {
 		w.act("end", m.mend)
@@ -294,6 +295,11 @@ func (w *World) retry() {
 	if !slices.ContainsFunc(w.nodes, func(m *machine) bool { return m.cuts > 0 || w.judge.kernelOf(m.name).hurt }) {
 		return
 	}
+	w.askAgain()
+}
+
+// askAgain has a person ask for another try of all that failed.
+func (w *World) askAgain() {
 	for _, s := range subjects {
 		w.annotate(s, func(m *v1beta1.Module) {
 			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1beta1.RetryAnnotation, w.Now().UTC().Format(time.RFC3339))

@@ -208,6 +208,11 @@ var verbs = []verb{
 		m.kernel.Script("finit_module", nic.name, fake.Fault{Oops: true, Times: 1})
 	})},
 	{"OperatorClock", 1, false, func(w *World, _, b uint8) { w.setClock(skews[int(b)%len(skews)]) }},
+
+	{"Retry", 1, false, func(w *World, _, _ uint8) { w.askAgain() }},
+	{"AgentMeanwhile", 3, false, func(w *World, a, b uint8) {
+		w.during = &meanwhile{int(a) % 4, history.Event{Verb: during[int(b)%len(during)], A: a / 4, B: b / uint8(len(during))}}
+	}},
 }
 
 // plugin is the device plugin that two numbers say; nil: none.
@@ -244,6 +249,9 @@ func pauseIf(m *v1beta1.Module, is bool) {
 // between are the events that can happen between two requests of a pass.
 var between = []string{"Deliver", "Show", "Look", "Kubelet", "Collect", "Image", "Pause", "Label", "Delete", "Reboot",
 	"NodeGone", "UnloadPolicy"}
+
+// during are the events that can happen between two requests of an agent.
+var during = []string{"Deliver", "Pass", "Kubelet", "Collect", "Image", "Pause", "Label", "Delete", "NodeGone", "UnloadPolicy", "Plugin"}
 
 // limits are what ModulePolicies of histories allow.
 var limits = []v1alpha1.ModulePolicySpec{

@@ -122,6 +122,8 @@ type World struct {
 	fault   Fault
 	// meanwhile is what happens between two requests of the operator's next pass; nil: nothing.
 	meanwhile *meanwhile
+	// during is what happens between two requests of an agent's next round; nil: nothing.
+	during *meanwhile
 	// actor is who acts: a controller's name, a node's, a person.
 	actor   string
 	audited int64 // the revision up to which writes were judged
@@ -223,7 +225,7 @@ const (
 )
 
 func (f faulty) RoundTrip(r *http.Request) (*http.Response, error) {
-	f.w.interrupt()
+	f.w.interrupt(&f.w.meanwhile)
 	if r.Method == http.MethodGet || f.w.fault == NoFault {
 		return f.next.RoundTrip(r)
 	}
@@ -263,6 +265,7 @@ func (m *machine) witnessed() *rest.Config {
 
 func (w witnessed) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.m.w.judge.kernel(w.m)
+	w.m.w.interrupt(&w.m.w.during)
 	answer, err := w.next.RoundTrip(r)
 	if r.Method != http.MethodGet {
 		w.m.w.judge.writes()

@@ -91,6 +91,8 @@ var kept = []struct {
 		{"Calm", 0, 0}, {"UnloadPolicy", 1, 0}}},
 	// A node is not Ready before it has had anything: another one begins to change.
 	{"not-ready-counts", []history.Event{{"NotReady", 0, 1}, {"Calm", 0, 1}, {"Image", 1, 0}, {"Calm", 0, 5}}},
+	// A Module is deleted while its load has not returned.
+	{"hung-is-left", []history.Event{{"Hang", 0, 0}, {"Calm", 0, 0}, {"Delete", 0, 0}, {"Calm", 0, 0}}},
 }
 
 func TestKeptHistories(t *testing.T) {
