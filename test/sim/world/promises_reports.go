@@ -346,8 +346,8 @@ func departsWhole(j *trial, _ *v1beta1.Module) string {
 }
 
 func departsLate(j *trial, module *v1beta1.Module) string {
-	if j.w.clock.Since(module.DeletionTimestamp.Time) >= v1beta1.DefaultDeletionTimeout {
-		return ""
+	if j.w.clock.Since(module.DeletionTimestamp.Time)+j.w.ahead >= v1beta1.DefaultDeletionTimeout {
+		return "" // by the operator's clock
 	}
 	for _, m := range j.w.nodes {
 		open := every(seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name), func(n *v1beta1.NodeModulesConfig) bool {
