@@ -192,8 +192,7 @@ func (n *Node) disturbs(order *v1beta1.NodeModuleSpec) bool {
 		return false
 	case !rollout.SameBuild(&before.Config, &order.Config):
 		return true
-	case before.UnloadPolicy == v1beta1.UnloadOnReboot && order.UnloadPolicy != v1beta1.UnloadOnReboot &&
-		n.observed() && !rollout.SameBuild(n.Live.Config, &order.Config):
+	case before.UnloadPolicy == v1beta1.UnloadOnReboot && order.UnloadPolicy != v1beta1.UnloadOnReboot && n.Differs():
 		return true // it waited for a boot, and does no longer
 	}
 	by := deliveryOf(before)

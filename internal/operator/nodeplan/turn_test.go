@@ -117,7 +117,8 @@ func TestASlipUnloadsNothing(t *testing.T) {
 }
 
 // TestTheEndOfAPauseLoadsWhatTheModuleSays: a build that was paused because it is bad, and is
-// corrected, is not loaded when the pause ends, whoever's turn it is then.
+// corrected, is not loaded when the pause ends, neither by a node that gets a turn nor by one that
+// waits.
 func TestTheEndOfAPauseLoadsWhatTheModuleSays(t *testing.T) {
 	const withdrawn, asked = "r/nic:0", "r/nic:1"
 	for name, tc := range map[string]struct {
@@ -187,14 +188,17 @@ func TestWhoLeavesOnRebootWaitsForATurn(t *testing.T) {
 		ordered bool
 		// failed: a node has booted with it, and runs what it had.
 		failed bool
-		policy v1beta1.UnloadPolicy
-		then   int
+		// rebuilt: what is live came by another delivery, and is else what is asked for.
+		rebuilt bool
+		policy  v1beta1.UnloadPolicy
+		then    int
 	}{
 		"the same image, and now, which failed elsewhere": {ordered: true, failed: true, policy: v1beta1.UnloadWait},
 		"another image, and now":                          {policy: v1beta1.UnloadWait, then: 1},
 		"the same image, and now":                         {ordered: true, policy: v1beta1.UnloadWait, then: 1},
 		"another image, and by default":                   {then: 1},
 		"the same image, and by default":                  {ordered: true, then: 1},
+		"an image rebuilt under its name, and now":        {rebuilt: true, policy: v1beta1.UnloadWait, then: 1},
 		"another image, at a boot":                        {policy: v1beta1.UnloadOnReboot, then: 4},
 		"the same image, at a boot":                       {ordered: true, policy: v1beta1.UnloadOnReboot, then: 0},
 	} {
@@ -205,8 +209,11 @@ func TestWhoLeavesOnRebootWaitsForATurn(t *testing.T) {
 			for _, name := range []string{"a", "b", "c", "d"} {
 				n := behind(t, name)
 				order := &n.Config.Spec.Modules[0]
-				if tc.ordered {
+				if tc.ordered || tc.rebuilt {
 					*order = *aimed(t)
+				}
+				if tc.rebuilt {
+					n.Config.Status.Modules[0].Config = &aimed(t).Config
 				}
 				order.UnloadPolicy = v1beta1.UnloadOnReboot
 				if tc.failed && name == "b" {

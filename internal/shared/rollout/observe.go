@@ -59,6 +59,16 @@ func (e Entry) IsLive(node *corev1.Node) bool {
 	return e.Live != nil && e.Live.BootID != "" && e.Live.BootID == node.Status.NodeInfo.BootID
 }
 
+// Differs reports whether the agent saw another build live than is ordered, or the same by another
+// delivery: an image that was built again under its name.
+func (e Entry) Differs() bool {
+	if e.Live == nil || e.Live.Observed == nil || e.Order == nil || e.Order.Delivery == nil {
+		return false
+	}
+	by := e.Live.Observed.Delivery
+	return !SameBuild(e.Live.Config, &e.Order.Config) || by != "" && by != e.Order.Delivery.ID
+}
+
 // Facts are what one node's objects say about one Module.
 type Facts struct {
 	Node *corev1.Node
@@ -134,13 +144,7 @@ func (f *Facts) stage() Stage {
 
 // keeps: what is live stays until the next boot, and the order names something else.
 func (f *Facts) keeps() bool {
-	return f.Order.UnloadPolicy == v1beta1.UnloadOnReboot && f.serving() && f.other()
-}
-
-// other: something else is live than is ordered.
-func (f *Facts) other() bool {
-	by := f.Live.Observed.Delivery
-	return !SameBuild(f.Live.Config, &f.Order.Config) || by != "" && by != f.Order.Delivery.ID
+	return f.Order.UnloadPolicy == v1beta1.UnloadOnReboot && f.serving() && f.Differs()
 }
 
 // lost: what was ordered went with the last boot, and is of no use in this one.
@@ -193,7 +197,7 @@ func (f *Facts) changing() bool {
 	if !f.serving() || f.Order == nil || f.Order.Delivery == nil || f.Order.Paused || f.failed() != "" || f.rests() {
 		return false
 	}
-	return f.Order.UnloadPolicy != v1beta1.UnloadOnReboot && f.other()
+	return f.Order.UnloadPolicy != v1beta1.UnloadOnReboot && f.Differs()
 }
 
 // stuck: nothing is live, and nothing comes of the order: it is paused, its image is not there, or
