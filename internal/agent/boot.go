@@ -20,6 +20,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/report"
 	"github.com/drover-project/drover/internal/agent/statefile"
+	"github.com/drover-project/drover/internal/shared/kernel"
 )
 
 // Boot loads what the record orders, without an API server, and unloads nothing. It returns when
@@ -154,7 +155,7 @@ func (r *record) belongsTo(dir string, cluster types.UID) error {
 func (r *record) forBoot(release string) v1beta1.NodeModulesConfigSpec {
 	var spec v1beta1.NodeModulesConfigSpec
 	for _, m := range r.Spec.Modules {
-		if orders.Absent(&m) || m.Paused || !orders.SameKernel(m.Config.KernelVersion, release) {
+		if orders.Absent(&m) || m.Paused || !kernel.SameVersion(m.Config.KernelVersion, release) {
 			continue
 		}
 		if m.Delivery != nil {

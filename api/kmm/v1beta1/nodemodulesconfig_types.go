@@ -271,6 +271,10 @@ type NodeModuleAttempt struct {
 	// namespace of the Module.
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
+	// order identifies the order that this is about, by its state, config and delivery. Unset: there
+	// is none, or the agent is older than this field.
+	// +kubebuilder:validation:MaxLength=64
+	Order string `json:"order,omitempty"`
 	// state of the attempt.
 	State AttemptState `json:"state"`
 	// reason of the closed set, in CamelCase.

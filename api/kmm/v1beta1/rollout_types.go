@@ -38,7 +38,8 @@ type DrainOptions struct {
 	WaitForCompletion map[string]string `json:"waitForCompletion,omitempty"`
 }
 
-// RolloutSpec says how changes reach nodes that have the kernel module. First loads do not wait.
+// RolloutSpec says how changes reach nodes that have the kernel module. First loads do not wait,
+// unless they take out in-tree modules.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.drainOptions) || has(self.drain) && self.drain in ['Holders', 'Node']",message="drainOptions need drain to be Holders or Node"
 type RolloutSpec struct {
@@ -58,7 +59,8 @@ type RolloutSpec struct {
 	// pauseOnFailure stops the rollout while a node has failed with the change. Default true.
 	PauseOnFailure *bool `json:"pauseOnFailure,omitempty"`
 
-	// paused stops the rollout: no further node is changed. Nodes that are being changed go on.
+	// paused stops the rollout: no further node is changed, or loads the kernel module for the first
+	// time. Nodes that are being changed go on.
 	Paused bool `json:"paused,omitempty"`
 
 	// drain says which pods the eviction API removes before a change, within PodDisruptionBudgets.

@@ -21,6 +21,8 @@ import (
 	"github.com/drover-project/drover/internal/agent/modprobe"
 	"github.com/drover-project/drover/internal/agent/observe"
 	"github.com/drover-project/drover/internal/agent/orders"
+	"github.com/drover-project/drover/internal/shared/kernel"
+	"github.com/drover-project/drover/internal/shared/orderhash"
 )
 
 // Verb is the next step for one order.
@@ -125,7 +127,7 @@ func absent(f observe.Facts) Decision {
 		if f.Order.UnloadPolicy == v1beta1.UnloadOnReboot {
 			return rest(rebootRequired(f.Loaded.Main, "leaves the kernel"))
 		}
-		if a := backOff(f, orders.Hash(f.Order)); a != nil {
+		if a := backOff(f, orderhash.Of(f.Order)); a != nil {
 			return rest(a)
 		}
 		if d, waits := notReturned(f, f.Loaded.Main); waits {
@@ -163,14 +165,14 @@ func present(f observe.Facts) Decision {
 		}
 		return rest(nil)
 	}
-	if !orders.SameKernel(f.Order.Config.KernelVersion, f.Release) {
+	if !kernel.SameVersion(f.Order.Config.KernelVersion, f.Release) {
 		return rest(orders.Waiting(v1beta1.ReasonWrongKernel, "The order is for kernel %s, and %s runs; the operator will renew it.",
 			f.Order.Config.KernelVersion, f.Release))
 	}
 	if a := rolledBack(f); a != nil {
 		return rest(a)
 	}
-	if a := backOff(f, orders.Hash(f.Order), orders.CarrierHash(f.Order)); a != nil {
+	if a := backOff(f, orderhash.Of(f.Order), orders.CarrierHash(f.Order)); a != nil {
 		return rest(a)
 	}
 	if d, waits := notReturned(f, f.Main()); waits {
@@ -356,7 +358,7 @@ func isLive(f observe.Facts, build string) bool {
 func rolledBack(f observe.Facts) *orders.Attempt {
 	failed, ok := f.Journal.RolledBack[f.Key]
 	w := f.Journal.Worked[f.Key]
-	if !ok || failed.Over(f.Now) || f.Previous || failed.Hash != orders.Hash(f.Order) || w == nil || !w.LoadedBy(f.Loaded) ||
+	if !ok || failed.Over(f.Now) || f.Previous || failed.Hash != orderhash.Of(f.Order) || w == nil || !w.LoadedBy(f.Loaded) ||
 		!f.Loaded.Complete || !f.MainLive() {
 		return nil
 	}
@@ -388,10 +390,8 @@ func Over(f observe.Facts) bool {
 
 // RetryAsked tells whether another try is asked for, and there is something to do about it now.
 func RetryAsked(f observe.Facts, retried *journal.Retried) bool {
-	if f.Order == nil || f.Order.Retry == nil || f.Order.Paused || !f.Order.Retry.After(retried.Last[f.Key]) {
-		return false
-	}
-	return !retried.Heard[f.Key].Equal(f.Order.Retry.Time) || RetryReady(f)
+	asked := f.Order != nil && f.Order.Retry != nil && !f.Order.Paused && f.Order.Retry.After(retried.Last[f.Key])
+	return asked && (!retried.Heard[f.Key].Equal(f.Order.Retry.Time) || RetryReady(f))
 }
 
 // RetryReady tells whether it is known what a retry of the order has to forget.

@@ -22,6 +22,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/plan"
 	"github.com/drover-project/drover/internal/agent/report"
 	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/orderhash"
 )
 
 // Import takes over what the carrier has delivered, if it has.
@@ -118,7 +119,7 @@ func (e *Executor) Resolve(ctx context.Context, f observe.Facts) error {
 	}
 	made, err := plan.Make(f.Order.Config, tree, e.Host, f.Outgoing())
 	if none, ok := errors.AsType[*plan.Error](err); ok {
-		e.fail(ctx, f, orders.Hash(f.Order), orders.Failed(none.Reason, "Nothing can be loaded: %v.", none))
+		e.fail(ctx, f, orderhash.Of(f.Order), orders.Failed(none.Reason, "Nothing can be loaded: %v.", none))
 		if !slices.Contains(f.Outgoing(), kmod.NormalizeName(none.Needs)) { // that one is live, and no help
 			e.failures[f.Task].Needs = none.Needs
 		}
@@ -133,7 +134,7 @@ func (e *Executor) Resolve(ctx context.Context, f observe.Facts) error {
 		}
 	}
 	e.made[f.Task] = made
-	e.plans[f.Task] = knownPlan{hash: orders.Hash(f.Order), plan: made}
+	e.plans[f.Task] = knownPlan{hash: orderhash.Of(f.Order), plan: made}
 	return nil
 }
 

@@ -30,7 +30,9 @@ import (
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/plan"
 	"github.com/drover-project/drover/internal/agent/watchdog"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/orderhash"
 )
 
 // Parts are what an Executor works with.
@@ -154,7 +156,7 @@ func (e *Executor) Facts(t orders.Task) (observe.Facts, error) {
 	}
 	if f.Order != nil {
 		_, f.Held = e.Held[orders.DeliveryID(f.Order)]
-		if known := e.plans[t]; f.Plan == nil && known.plan != nil && known.hash == orders.Hash(f.Order) {
+		if known := e.plans[t]; f.Plan == nil && known.plan != nil && known.hash == orderhash.Of(f.Order) {
 			f.Plan, f.Unverified = known.plan, true
 		}
 	}
@@ -188,7 +190,7 @@ func (e *Executor) rival(f observe.Facts) *orders.Key {
 	for _, k := range slices.SortedFunc(maps.Keys(e.Orders), orders.Key.Compare) {
 		other := e.Orders[k]
 		if k == f.Key || !orders.Present(other) || modprobe.Main(&other.Config.Modprobe) != f.Main() ||
-			!orders.SameKernel(other.Config.KernelVersion, f.Release) || observe.SameEffect(effect(other), effect(f.Order)) {
+			!kernel.SameVersion(other.Config.KernelVersion, f.Release) || observe.SameEffect(effect(other), effect(f.Order)) {
 			continue
 		}
 		has, ours := e.Journal.Loaded[k], e.Journal.Loaded[f.Key]

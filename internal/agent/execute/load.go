@@ -21,6 +21,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/plan"
 	"github.com/drover-project/drover/internal/agent/report"
 	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/orderhash"
 )
 
 // Load brings the plan into the kernel. The intent is on disk before the first call: whoever comes
@@ -35,7 +36,7 @@ func (e *Executor) Load(ctx context.Context, f observe.Facts, drifted bool) erro
 		return err
 	}
 	if drifted {
-		e.fail(ctx, f, orders.Hash(f.Order), report.Drifted(l))
+		e.fail(ctx, f, orderhash.Of(f.Order), report.Drifted(l))
 	}
 	if f.Plan.BuiltIn {
 		return e.complete(f, l, v1beta1.ObservedModule{BuiltIn: true})
@@ -45,7 +46,7 @@ func (e *Executor) Load(ctx context.Context, f observe.Facts, drifted bool) erro
 		return err
 	}
 	if a != nil {
-		e.fail(ctx, f, orders.Hash(f.Order), a)
+		e.fail(ctx, f, orderhash.Of(f.Order), a)
 		if e.reloading[f.Key] {
 			e.giveUp(f, a)
 		}
@@ -206,7 +207,7 @@ func (e *Executor) verify(ctx context.Context, f observe.Facts, l *journal.Load,
 	m, ok := live[l.Main]
 	if !ok || m.State != host.StateLive || !f.Plan.MainStep().Is(m) {
 		a := orders.Failed(v1beta1.ReasonLoadFailed, "The kernel accepted %s, but does not show this build as live.", l.Main)
-		e.fail(ctx, f, orders.Hash(f.Order), a)
+		e.fail(ctx, f, orderhash.Of(f.Order), a)
 		e.giveUp(f, a)
 		return e.rollBack(ctx, f, inserted)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/observe"
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/plan"
+	"github.com/drover-project/drover/internal/shared/orderhash"
 )
 
 func (e *Executor) runModprobe(ctx context.Context, p *plan.Plan, k orders.Key, c v1beta1.ModprobeSpec) error {
@@ -64,7 +65,7 @@ func (e *Executor) loadByModprobe(ctx context.Context, f observe.Facts, l *journ
 		return err
 	}
 	if f.Plan.Main == "" {
-		e.fail(ctx, f, orders.Hash(f.Order), orders.Failed(v1beta1.ReasonLoadFailed,
+		e.fail(ctx, f, orderhash.Of(f.Order), orders.Failed(v1beta1.ReasonLoadFailed,
 			"modprobe ended without an error, but no module of the image came into the kernel; see what modprobe.rawArgs.load names."))
 		return e.rollBack(ctx, f, came)
 	}
@@ -150,7 +151,7 @@ func (e *Executor) unloadByModprobe(ctx context.Context, f observe.Facts) (now o
 			"modprobe ended without an error, but %s is still in the kernel; see modprobe.args.unload and modprobe.rawArgs.unload.", main)
 	}
 	if a != nil {
-		e.fail(ctx, f, orders.Hash(f.Order), a)
+		e.fail(ctx, f, orderhash.Of(f.Order), a)
 	}
 	return now, a != nil, err
 }

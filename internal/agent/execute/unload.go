@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/plan"
 	"github.com/drover-project/drover/internal/agent/report"
 	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/orderhash"
 )
 
 // Unload takes out what is ours, last loaded first. A dependency that is in use by now may stay.
@@ -29,7 +30,7 @@ func (e *Executor) Unload(ctx context.Context, f observe.Facts) error {
 	}
 	if a, err := e.ask(ctx, f, f.OursLive()); a != nil || err != nil {
 		if a != nil {
-			e.fail(ctx, f, orders.Hash(f.Order), a)
+			e.fail(ctx, f, orderhash.Of(f.Order), a)
 		}
 		return err
 	}
@@ -56,7 +57,7 @@ func (e *Executor) Unload(ctx context.Context, f observe.Facts) error {
 			if seen != nil {
 				return seen
 			}
-			e.fail(ctx, f, orders.Hash(f.Order), a)
+			e.fail(ctx, f, orderhash.Of(f.Order), a)
 			return e.restore(ctx, f)
 		}
 		beforeMain = beforeMain || m.Name == f.Loaded.Main
@@ -174,7 +175,7 @@ func (e *Executor) refused(ctx context.Context, f observe.Facts, s plan.Step, in
 			a, known.Against = report.DependencyConflict(err, s, dependency, live), dependency.Name+" "+live
 		}
 	}
-	e.fail(ctx, f, orders.Hash(f.Order), a)
+	e.fail(ctx, f, orderhash.Of(f.Order), a)
 	if errors.Is(err, host.ErrTimeout) {
 		return nil // the module may still arrive; the journal names it
 	}
@@ -217,7 +218,7 @@ func (e *Executor) misfit(f observe.Facts, refused plan.Step) (dependency plan.S
 // giveUp remembers that an order failed where a previous one can be brought back.
 func (e *Executor) giveUp(f observe.Facts, a *orders.Attempt) {
 	if f.MayFallBack() {
-		e.Journal.RollBack(f.Key, orders.Hash(f.Order), *a, e.Clock.Now())
+		e.Journal.RollBack(f.Key, orderhash.Of(f.Order), *a, e.Clock.Now())
 	}
 }
 

@@ -16,7 +16,9 @@ import (
 	"github.com/drover-project/drover/internal/agent/modprobe"
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/plan"
+	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/orderhash"
 )
 
 // Facts are everything that a decision about one order depends on.
@@ -130,7 +132,7 @@ func (f Facts) MayFallBack() bool {
 	if w.DeliveryID == orders.DeliveryID(f.Order) && orders.SameConfig(w.Config, f.Order.Config) {
 		return false
 	}
-	return orders.SameKernel(w.Config.KernelVersion, f.Release) && (len(f.OursLive()) == 0 || w.LoadedBy(f.Loaded))
+	return kernel.SameVersion(w.Config.KernelVersion, f.Release) && (len(f.OursLive()) == 0 || w.LoadedBy(f.Loaded))
 }
 
 // Kernel shows the modules in the kernel. It remembers their names until Changed.
@@ -163,7 +165,7 @@ func (k *Kernel) Present() (map[string]host.State, error) {
 // Among identifies the set of all modules in the kernel.
 func (k *Kernel) Among() (string, error) {
 	present, err := k.Present()
-	return orders.Digest(slices.Sorted(maps.Keys(present))), err
+	return orderhash.Digest(slices.Sorted(maps.Keys(present))), err
 }
 
 // See reads the facts of those modules that the kernel holds.

@@ -6,9 +6,6 @@ package orders
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -19,6 +16,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/orderhash"
 )
 
 // Key names an order: the Module it comes from.
@@ -60,24 +58,12 @@ func Absent(o *v1beta1.NodeModuleSpec) bool { return o != nil && o.State == v1be
 // Present tells whether an order is one to load; nil is no order.
 func Present(o *v1beta1.NodeModuleSpec) bool { return o != nil && o.State != v1beta1.NodeModuleAbsent }
 
-// Hash identifies what was ordered: the same hash, the same expected outcome.
-func Hash(o *v1beta1.NodeModuleSpec) string {
-	return Digest(o.State, kernel.Canonical(o.Config), DeliveryID(o))
-}
-
 // CarrierHash identifies the order and the carrier that delivers for it: a new one may do better.
 func CarrierHash(o *v1beta1.NodeModuleSpec) string {
 	if o.Delivery == nil {
 		return ""
 	}
-	return Digest(Hash(o), o.Delivery.CarrierUID)
-}
-
-// Digest identifies values: strings, numbers, booleans, lists and structs of them.
-func Digest(values ...any) string {
-	h := sha256.New()
-	_ = json.NewEncoder(h).Encode(values) // cannot fail for these
-	return hex.EncodeToString(h.Sum(nil)[:16])
+	return orderhash.Digest(orderhash.Of(o), o.Delivery.CarrierUID)
 }
 
 // DeliveryID is the delivery that an order needs, or "".
@@ -114,11 +100,6 @@ func InTree(c v1beta1.ModuleConfig) []string {
 // operator, or of another operator, and differ in its form.
 func SameConfig(a, b v1beta1.ModuleConfig) bool {
 	return apiequality.Semantic.DeepEqual(kernel.Canonical(a), kernel.Canonical(b))
-}
-
-// SameKernel compares releases as upstream does: a trailing "+" does not count.
-func SameKernel(a, b string) bool {
-	return strings.TrimSuffix(a, "+") == strings.TrimSuffix(b, "+")
 }
 
 // Identity of a build: its build ID, or its source version where there is none.

@@ -18,6 +18,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/internal/shared/kmod/check"
+	"github.com/drover-project/drover/internal/shared/orderhash"
 )
 
 // Make finds the modules to load for an order in the delivery's tree and the host's. What is
@@ -225,7 +226,7 @@ func makeModprobe(c v1beta1.ModuleConfig, delivery fs.FS, h host.Host, outgoing 
 	}
 	p.Modprobe = args
 	for i := range p.Steps {
-		p.Steps[i].way = orders.Digest(args)
+		p.Steps[i].way = orderhash.Digest(args)
 	}
 	return p, nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/drover-project/drover/internal/agent/orders"
 	"github.com/drover-project/drover/internal/agent/place"
 	"github.com/drover-project/drover/internal/shared/kmod"
+	"github.com/drover-project/drover/internal/shared/orderhash"
 	"github.com/drover-project/drover/internal/shared/words"
 )
 
@@ -32,6 +33,7 @@ type Outcome struct {
 	Unproved string          // the module of that name in the kernel, which has not been compared with the order yet
 	Unusable bool            // live, and a check of readyWhen fails
 	Attempt  *orders.Attempt // what is said of the order; nil: nothing
+	Order    *v1beta1.NodeModuleSpec
 }
 
 // Of is what stands about an order. That it is unusable is said where there is nothing else to say.
@@ -45,7 +47,7 @@ func Of(f observe.Facts, a *orders.Attempt) Outcome {
 	if a == nil {
 		a = kept(f)
 	}
-	return Outcome{Loaded: f.Loaded, Live: f.Holds(), Unproved: unproved(f), Unusable: f.Unusable != nil, Attempt: a}
+	return Outcome{Loaded: f.Loaded, Live: f.Holds(), Unproved: unproved(f), Unusable: f.Unusable != nil, Attempt: a, Order: f.Order}
 }
 
 // notInForce says which of an order's parameters what is live does not have; nil: it has them, as
@@ -141,7 +143,7 @@ func Status(bootID string, outcomes map[orders.Key]Outcome, artifacts map[string
 			s.Modules = append(s.Modules, *told)
 		}
 		if o.Attempt != nil {
-			s.Attempts = append(s.Attempts, attemptOf(k, *o.Attempt, last, now))
+			s.Attempts = append(s.Attempts, attemptOf(k, o.Order, *o.Attempt, last, now))
 		}
 	}
 	for id, digest := range artifacts {
@@ -178,11 +180,15 @@ func (o Outcome) observed() *v1beta1.ObservedModule {
 	return &seen
 }
 
-func attemptOf(k orders.Key, a orders.Attempt, last *v1beta1.NodeModulesConfigStatus, now time.Time) v1beta1.NodeModuleAttempt {
+func attemptOf(k orders.Key, order *v1beta1.NodeModuleSpec, a orders.Attempt, last *v1beta1.NodeModulesConfigStatus,
+	now time.Time) v1beta1.NodeModuleAttempt {
 	entry := v1beta1.NodeModuleAttempt{
 		Namespace: k.Namespace, Name: k.Name, State: a.State, Reason: a.Reason,
 		Message: words.Cut(a.Message, maxMessage),
 		Attempt: a.Tries, Strikes: a.Strikes, Strike: a.Strike, Holders: a.Holders, LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
+	}
+	if order != nil {
+		entry.Order = orderhash.Of(order)
 	}
 	if !a.Next.IsZero() {
 		entry.NextRetry = new(metav1.NewTime(a.Next).Rfc3339Copy())

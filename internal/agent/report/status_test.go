@@ -11,6 +11,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/orders"
+	"github.com/drover-project/drover/internal/shared/orderhash"
 )
 
 func TestNeedsWrite(t *testing.T) {
@@ -27,6 +28,10 @@ func TestNeedsWrite(t *testing.T) {
 		return status{Attempts: []v1beta1.NodeModuleAttempt{{
 			Namespace: "ns", Name: "m", State: state, Reason: reason, Message: message, Attempt: n, NextRetry: &later, LastTransitionTime: at,
 		}}}
+	}
+	of := func(order string, s status) status {
+		s.Attempts[0].Order = order
+		return s
 	}
 	holds := func(ids ...string) status {
 		var s status
@@ -50,6 +55,7 @@ func TestNeedsWrite(t *testing.T) {
 		"other kernel lines": {tried("Failed", "LoadFailed", "x\nline", 1), tried("Failed", "LoadFailed", "x\nother", 1), true,
 			false},
 		"another headline":                    {tried("InUse", "InUse", "used by a", 1), tried("InUse", "InUse", "used by b", 1), true, true},
+		"another order fails the same way":    {tried("Failed", "Timeout", "x", 1), of("2", tried("Failed", "Timeout", "x", 1)), true, true},
 		"another reason":                      {tried("Failed", "NoSuchDevice", "x", 1), tried("Failed", "Timeout", "x", 1), true, true},
 		"acknowledgement of an order":         {status{}, tried("Absent", "", "", 0), true, true},
 		"acknowledged order is gone":          {tried("Absent", "", "", 0), status{}, false, false},
@@ -76,16 +82,25 @@ func TestAttemptKeepsItsTransitionTime(t *testing.T) {
 	}}}
 	now := then.Add(time.Hour)
 	k := orders.Key{Namespace: "ns", Name: "m"}
-	if a := attemptOf(k, orders.Attempt{State: v1beta1.AttemptFailed, Reason: "Timeout"}, last, now); !a.LastTransitionTime.Equal(&then) {
+	if a := attemptOf(k, nil, orders.Attempt{State: v1beta1.AttemptFailed, Reason: "Timeout"}, last, now); !a.LastTransitionTime.Equal(&then) {
 		t.Error("the same failure got a new transition time")
 	}
-	if a := attemptOf(k, orders.Attempt{State: v1beta1.AttemptFailed, Reason: "LoadFailed"}, last, now); a.LastTransitionTime.Equal(&then) {
+	other := orders.Attempt{State: v1beta1.AttemptFailed, Reason: "LoadFailed"}
+	if a := attemptOf(k, nil, other, last, now); a.LastTransitionTime.Equal(&then) {
 		t.Error("another failure kept the transition time")
 	}
 }
 
+func TestAnAttemptNamesItsOrder(t *testing.T) {
+	order := &v1beta1.NodeModuleSpec{Delivery: &v1beta1.Delivery{ID: "d1"}}
+	a := attemptOf(orders.Key{}, order, orders.Attempt{State: v1beta1.AttemptFailed}, &v1beta1.NodeModulesConfigStatus{}, time.Time{})
+	if a.Order == "" || a.Order != orderhash.Of(order) {
+		t.Errorf("it names %q", a.Order)
+	}
+}
+
 func TestLongMessagesAreCut(t *testing.T) {
-	long := attemptOf(orders.Key{}, orders.Attempt{Message: strings.Repeat("ä", 3000)}, &v1beta1.NodeModulesConfigStatus{}, time.Time{})
+	long := attemptOf(orders.Key{}, nil, orders.Attempt{Message: strings.Repeat("ä", 3000)}, &v1beta1.NodeModulesConfigStatus{}, time.Time{})
 	if len(long.Message) > maxMessage+len("…") || !strings.HasSuffix(long.Message, "ä…") {
 		t.Errorf("cut to %d bytes: …%s", len(long.Message), long.Message[len(long.Message)-8:])
 	}

@@ -204,7 +204,7 @@ func (p *Pass) quarantined(n *Node, order *v1beta1.NodeModuleSpec) bool {
 type Turn struct {
 	// Waits: until its turn comes, the node keeps what it has.
 	Waits bool
-	// Stay is the order that it keeps until then; nil: there is no other to give then.
+	// Stay is the order that it keeps until then; nil: it has none to keep.
 	Stay *v1beta1.NodeModuleSpec
 	// Ahead: the delivery is brought before the turn.
 	Ahead bool

@@ -72,7 +72,7 @@ func (p *Pass) Delivery(n *Node, a *Aim, t *Turn) Delivery {
 	case n.Node == nil:
 		// Its NodeModulesConfig goes by the owner reference. Nobody is left to unload.
 		d.Discard = standing(n.Carriers...)
-	case a.Keep || t.Waits && a.Order == nil:
+	case a.Keep || t.Waits && t.Stay == nil:
 		d.Order = n.paused(a.Wishes.Paused || p.withdrawn(n))
 	case a.Order == nil:
 		d.Discard = standing(n.Carriers...)

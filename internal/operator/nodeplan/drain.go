@@ -71,8 +71,8 @@ func (p *Pass) pods(n *Node, a *Aim, t *Turn, d *Delivery) Drain {
 		r.Options = *p.Module.Spec.Rollout.DrainOptions
 	}
 	ready := bounded && placement.Ready(n.Node)
-	if ready && policy == v1beta1.DrainNode && d.Order != nil && n.inKernel() && n.disturbs(d.Order) &&
-		d.Order.UnloadPolicy != v1beta1.UnloadOnReboot {
+	if ready && policy == v1beta1.DrainNode && d.Order != nil && d.Order.UnloadPolicy != v1beta1.UnloadOnReboot &&
+		(n.inKernel() && n.disturbs(d.Order) || p.first(n, a)) {
 		r.Empty = true
 		return r
 	}
@@ -90,6 +90,15 @@ func (p *Pass) drainPolicy(n *Node) (policy v1beta1.DrainPolicy, bounded bool) {
 		return p.Module.Spec.Rollout.Drain, true
 	}
 	return v1beta1.DrainNone, false
+}
+
+// first reports whether a first load takes out what pods may use.
+func (p *Pass) first(n *Node, a *Aim) bool {
+	if n.follows() || a.Order == nil {
+		return false
+	}
+	part, _ := p.part(n, a)
+	return part.First
 }
 
 // underway reports whether a change that the node was cordoned for goes on there.

@@ -12,12 +12,12 @@ import (
 	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
-// halted notes, while a failure halts the rollout, which earlier build serves on each platform: the
-// one of most nodes. A build that may be bad on every node goes to none that is new either, such as
-// those that an autoscaler brings meanwhile.
+// halted notes, while a failure or a pause halts the rollout, which earlier build serves on each
+// platform: the one of most nodes. A build that may be bad on every node goes to none that is new
+// either, such as those that an autoscaler brings meanwhile.
 func (p *Pass) halted(nodes []Node, r *rollout.Plan) {
 	p.earlier = nil
-	if r == nil || r.Halt != rollout.HaltFailed {
+	if r == nil || r.Halt == "" {
 		return
 	}
 	type build struct {
@@ -72,7 +72,8 @@ func (p *Pass) instead(n *Node, a *Aim) bool {
 		return false
 	}
 	id := earlier.Delivery.ID
-	if n.Order != nil && !n.unloads() && (deliveryOf(n.Order) != id || n.Holds(id)) {
+	stands := n.Order != nil && !n.unloads() && kernel.SameVersion(n.Order.Config.KernelVersion, n.Node.Status.NodeInfo.KernelVersion)
+	if stands && (deliveryOf(n.Order) != id || n.Holds(id)) {
 		return false
 	}
 	order := wished(*earlier, a.Wishes)

@@ -114,6 +114,43 @@ func TestANewNodeGetsNoHaltedBuild(t *testing.T) {
 	}
 }
 
+// TestAPauseHaltsABuildForNewNodes as a failure does, and a node that has booted another kernel
+// gets the build that serves there.
+func TestAPauseHaltsABuildForNewNodes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*fleet)
+		then   string
+	}{
+		"where an earlier build serves": {func(*fleet) {}, "r/nic:0"},
+		"after a boot": {func(f *fleet) {
+			d := f.nodes["d"]
+			old := *aimed(t)
+			old.Config.KernelVersion = "5.4"
+			d.Config = &v1beta1.NodeModulesConfig{Spec: v1beta1.NodeModulesConfigSpec{Modules: []v1beta1.NodeModuleSpec{old}}}
+		}, "r/nic:0"},
+		"where none does": {func(f *fleet) {
+			for _, name := range []string{"b", "c"} {
+				f.nodes[name].Config.Status.Modules = nil
+			}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := halted(t)
+			f.nodes["a"].Config.Status.Attempts = nil
+			f.module.Spec.Rollout.Paused = true
+			tc.change(f)
+			s, pl := f.step(t)
+			image := ""
+			if s.Create != nil {
+				image = s.Create.Config.ContainerImage
+			}
+			if image != tc.then || tc.then == "" && (s.Write != nil || !pl.Turn.Waits) {
+				t.Errorf("it is brought %q, want %q; writes %+v", image, tc.then, s.Write)
+			}
+		})
+	}
+}
+
 // TestANewNodeGetsWhatIsAskedFor where the rollout goes on, or no earlier build is known for it.
 func TestANewNodeGetsWhatIsAskedFor(t *testing.T) {
 	never := false

@@ -65,8 +65,18 @@ func (p *Pass) excused(n *Node, id string) *metav1.Time {
 	return until
 }
 
-// stay is the order that a node keeps until its turn comes, with what annotations ask for.
+// stay is the order that a node keeps until its turn comes, with what annotations ask for; nil: it
+// has none that loads. What lost its order is claimed by one to stay as it is.
 func (p *Pass) stay(n *Node, a *Aim) *v1beta1.NodeModuleSpec {
+	switch {
+	case n.Order == nil && n.observed() && n.Live.Config != nil && n.Live.Observed.Delivery != "":
+		claim := *a.Order
+		claim.Config, claim.Version = *n.Live.Config, n.Live.Version
+		claim.Delivery, claim.Excused = &v1beta1.Delivery{ID: n.Live.Observed.Delivery}, nil
+		return &claim
+	case n.Order == nil, n.unloads(), n.Order.Delivery == nil:
+		return nil
+	}
 	stay := wished(*n.Order, a.Wishes)
 	stay.Paused = stay.Paused || p.withdrawn(n)
 	stay.Excused = p.excused(n, deliveryOf(n.Order))

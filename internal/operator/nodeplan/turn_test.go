@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/rollout"
 )
@@ -243,6 +245,137 @@ func TestWhoLeavesOnRebootWaitsForATurn(t *testing.T) {
 			}
 			if changed != tc.then {
 				t.Errorf("%d nodes get another order, instead of %d", changed, tc.then)
+			}
+		})
+	}
+}
+
+// TestWhatLostItsOrderWaitsForATurn: when nodes lose their NodeModulesConfigs, their agents report
+// anew what is live, which no order names. It is claimed as it is, and changes like any other.
+func TestWhatLostItsOrderWaitsForATurn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		// asked: what the Module asks for is live.
+		asked  bool
+		edit   func(*v1beta1.Module, []Node)
+		claims int
+		asks   int
+	}{
+		"another build":             {claims: 3, asks: 1},
+		"the same":                  {asked: true, asks: 4},
+		"another, at the next boot": {edit: onReboot, asks: 4},
+		"another, at the next boot, while the rollout is paused": {
+			edit: func(m *v1beta1.Module, _ []Node) {
+				onReboot(m, nil)
+				m.Spec.Rollout.Paused = true
+			}, claims: 4},
+		"another, while the rollout is paused": {edit: func(m *v1beta1.Module, _ []Node) { m.Spec.Rollout.Paused = true },
+			claims: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := given()
+			m.Spec.Rollout = &v1beta1.RolloutSpec{MaxUnavailable: &intstr.IntOrString{IntVal: 1}}
+			if tc.edit != nil {
+				tc.edit(m, nil)
+			}
+			var nodes []Node
+			for _, name := range []string{"a", "b", "c", "d"} {
+				n := behind(t, name)
+				n.Config.Spec.Modules = nil
+				if tc.asked {
+					n.Live.Config, n.Live.Observed.Delivery = &aimed(t).Config, aimed(t).Delivery.ID
+				}
+				n.Read(key, n.Config)
+				nodes = append(nodes, n)
+			}
+			p := Pass{Key: key, Module: m, Wants: desired.New(m).With(desired.Images{}), Now: noon}
+			aims := p.Aims(nodes)
+			parts, _ := p.Parts(nodes, aims)
+			claims, asks := 0, 0
+			for i, pl := range p.Make(nodes, aims, rollout.Make(parts, rollout.PolicyOf(m), noon)) {
+				switch order := pl.Step().Write; {
+				case order == nil:
+					t.Errorf("%s gets no order", nodes[i].Name)
+				case order.Delivery.ID == aimed(t).Delivery.ID:
+					asks++
+				case rollout.SameBuild(&order.Config, nodes[i].Live.Config) && order.Delivery.ID == "earlier" &&
+					order.UnloadPolicy == m.Spec.ModuleLoader.Container.UnloadPolicy:
+					claims++
+				}
+			}
+			if claims != tc.claims || asks != tc.asks {
+				t.Errorf("%d are claimed and %d get what is asked for, instead of %d and %d", claims, asks, tc.claims, tc.asks)
+			}
+		})
+	}
+}
+
+func onReboot(m *v1beta1.Module, _ []Node) {
+	m.Spec.ModuleLoader.Container.UnloadPolicy = v1beta1.UnloadOnReboot
+}
+
+// TestAFirstLoadMayTakeSomethingOut: where it takes in-tree modules out, it waits for its turn as a
+// change does, unless pods cannot be on the node yet.
+func TestAFirstLoadMayTakeSomethingOut(t *testing.T) {
+	const taint = "team.startup.drover.dev/nic"
+	inTree := func(m *v1beta1.Module, _ []Node) {
+		m.Spec.ModuleLoader.Container.InTreeModulesToRemove = []string{"nic"}
+	}
+	for name, tc := range map[string]struct {
+		given func(*v1beta1.Module, []Node)
+		then  int
+	}{
+		"nothing":         {func(*v1beta1.Module, []Node) {}, 4},
+		"in-tree modules": {inTree, 1},
+		"by the older field": {func(m *v1beta1.Module, _ []Node) {
+			m.Spec.ModuleLoader.Container.InTreeModuleToRemove = "nic"
+		}, 1},
+		"in-tree modules, while the rollout is paused": {func(m *v1beta1.Module, nodes []Node) {
+			inTree(m, nodes)
+			m.Spec.Rollout.Paused = true
+		}, 0},
+		"in-tree modules, with the next boot": {func(m *v1beta1.Module, nodes []Node) {
+			inTree(m, nodes)
+			onReboot(m, nodes)
+		}, 4},
+		"in-tree modules of new nodes": {func(m *v1beta1.Module, nodes []Node) {
+			inTree(m, nodes)
+			m.Spec.StartupTaint = taint
+			for i := range nodes[:2] {
+				nodes[i].Node.Spec.Taints = []corev1.Taint{{Key: taint, Effect: corev1.TaintEffectNoSchedule}}
+			}
+		}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := given()
+			m.Spec.Rollout = &v1beta1.RolloutSpec{MaxUnavailable: &intstr.IntOrString{IntVal: 1}, Drain: v1beta1.DrainNode}
+			var nodes []Node
+			for _, name := range []string{"a", "b", "c", "d"} {
+				n := behind(t, name)
+				n.Config.Spec.Modules, n.Config.Status = nil, v1beta1.NodeModulesConfigStatus{}
+				n.Read(key, n.Config)
+				nodes = append(nodes, n)
+			}
+			tc.given(m, nodes)
+			p := Pass{Key: key, Module: m, Wants: desired.New(m).With(desired.Images{}), Now: noon,
+				Carriers: Carriers{Image: "agent:1", Mode: delivery.ModeImageVolume}}
+			aims := p.Aims(nodes)
+			parts, _ := p.Parts(nodes, aims)
+			begun := 0
+			for i, pl := range p.Make(nodes, aims, rollout.Make(parts, rollout.PolicyOf(m), noon)) {
+				s := pl.Step()
+				if (s.Create != nil) != (s.Write != nil) {
+					t.Errorf("%s: creates %+v, writes %+v", nodes[i].Name, s.Create, s.Write)
+				}
+				if s.Create == nil {
+					continue
+				}
+				begun++
+				if pl.Drain.Empty != parts[i].First {
+					t.Errorf("%s is emptied before: %v, loses something: %v", nodes[i].Name, pl.Drain.Empty, parts[i].First)
+				}
+			}
+			if begun != tc.then {
+				t.Errorf("%d begin instead of %d", begun, tc.then)
 			}
 		})
 	}

@@ -235,6 +235,8 @@ func Part(m *v1beta1.Module, a *Answer, f rollout.Facts) (rollout.Node, bool) {
 	case wanted && a.State != nil:
 		f.Config, f.Delivery = &a.State.Config, a.State.Delivery
 		f.OnReboot = m.Spec.ModuleLoader.Container.UnloadPolicy == v1beta1.UnloadOnReboot
+		// Before its startup taint goes, no pod uses the node.
+		f.Replaces = len(kernel.InTreeModules(f.Config)) > 0 && !placement.Starting(m, f.Node)
 		// Without its image, it can take no turn.
 		f.Paused = f.Paused || a.Missing(f.Holds) != nil
 	case !follows:

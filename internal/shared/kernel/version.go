@@ -28,6 +28,9 @@ type Version struct {
 // image may differ. Compare kernel versions trimmed.
 func Trim(version string) string { return strings.TrimSuffix(version, "+") }
 
+// SameVersion compares releases as KMM does: a trailing "+" does not count.
+func SameVersion(a, b string) bool { return Trim(a) == Trim(b) }
+
 // Shapes of kernel versions and of their parts.
 var (
 	// numbers are X.Y.Z and what follows.

@@ -90,6 +90,12 @@ func Tolerations(m *v1beta1.Module) []corev1.Toleration {
 	return append(slices.Clip(m.Spec.Tolerations), corev1.Toleration{Key: m.Spec.StartupTaint, Operator: corev1.TolerationOpExists})
 }
 
+// Starting reports whether the Module's startup taint still keeps other pods off a node.
+func Starting(m *v1beta1.Module, node *corev1.Node) bool {
+	return m.Spec.StartupTaint != "" &&
+		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == m.Spec.StartupTaint })
+}
+
 // Untolerated is the first taint that keeps the node out, or nil. It is part of the node.
 func Untolerated(tolerations []corev1.Toleration, node *corev1.Node) *corev1.Taint {
 	for i := range node.Spec.Taints {

@@ -197,6 +197,7 @@ func (c *cleaner) attempt(a *v1beta1.NodeModuleAttempt) bool {
 		a.Reason = v1beta1.ReasonAgentFailed
 		c.dropped++
 	}
+	c.id(&a.Order)
 	c.text(&a.Message, maxMessage)
 	c.count(&a.Attempt)
 	c.count(&a.Strikes)

@@ -138,9 +138,9 @@ func why(n *Node, p *Plan) string {
 		return "paused by annotation"
 	case n.Stage == Leaving && len(p.Mass) > 0:
 		return "more nodes than may be unavailable are deselected, and nobody has confirmed that"
-	case n.Stage == Behind && p.Halt == HaltPaused:
+	case n.Stage != Leaving && p.Halt == HaltPaused:
 		return "spec.rollout.paused is set"
-	case n.Stage == Behind && p.Halt == HaltFailed:
+	case n.Stage != Leaving && p.Halt == HaltFailed:
 		return "a node failed with this change"
 	case !n.Ready:
 		return "the node is not Ready"

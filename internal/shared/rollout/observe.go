@@ -4,7 +4,6 @@ package rollout
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/kernel"
+	"github.com/drover-project/drover/internal/shared/orderhash"
 	"github.com/drover-project/drover/internal/shared/placement"
 )
 
@@ -69,6 +69,25 @@ func (e Entry) Differs() bool {
 	return !SameBuild(e.Live.Config, &e.Order.Config) || by != "" && by != e.Order.Delivery.ID
 }
 
+// outdated: the agent has said what came of an earlier order, and nothing of this one yet.
+func (e Entry) outdated() bool {
+	return e.Attempt != nil && e.Attempt.Order != "" && e.Order != nil && e.Attempt.Order != orderhash.Of(e.Order)
+}
+
+// Stays reports whether what is live, another build than is ordered, is to stay until the next boot
+// or until another order comes.
+func (e Entry) Stays() bool {
+	switch {
+	case e.Order == nil:
+		return false
+	case e.Order.UnloadPolicy == v1beta1.UnloadOnReboot, e.Order.Paused:
+		return true
+	case e.Attempt == nil || e.Attempt.Order == "" || e.outdated():
+		return false
+	}
+	return e.Attempt.State == v1beta1.AttemptFailed || e.Attempt.Reason == v1beta1.ReasonRebootRequired
+}
+
 // Facts are what one node's objects say about one Module.
 type Facts struct {
 	Node *corev1.Node
@@ -78,6 +97,8 @@ type Facts struct {
 	Delivery string
 	// OnReboot: the Module asks that what is live stays until the next boot.
 	OnReboot bool
+	// Replaces: a first load takes out in-tree modules that pods of the node may use.
+	Replaces bool
 	// Unknown: nobody can say what the Module asks for, and the node keeps what it has.
 	Unknown bool
 	// Paused: no order reaches the node. Begun, Passed, Late and Later as in [Node].
@@ -101,13 +122,14 @@ func Observe(f *Facts) Node {
 			n.Load = Load{Boot: f.Live.BootID, At: f.Live.LastTransitionTime.Unix()}
 		}
 	case Behind:
-		n.Stuck, n.Changing = f.stuck(), f.changing()
+		n.Stuck, n.Changing, n.First = f.stuck(), f.changing(), f.replaces()
+		n.Serving = n.Serving || n.First
 		n.Late = n.Late || f.refused()
 	case Leaving:
 		n.Later, n.Changing = f.Later, f.changing()
 	case Fresh:
 		n.Lost = f.lost()
-	case Going:
+	case AtBoot, Going:
 	}
 	return n
 }
@@ -123,6 +145,11 @@ func (f *Facts) stage() Stage {
 		return Going
 	case f.Config == nil:
 		return Leaving
+	case f.replaces():
+		return f.behind()
+	case f.Order == nil && f.serving() && !f.done() && f.Live.Observed.Delivery != "":
+		// Its order went, and what was loaded by it did not.
+		return f.behind()
 	case !ordered, f.Order.Delivery == nil:
 		// Nothing is ordered, it is on its way out, or another operator's: our agent loaded nothing.
 		return Fresh
@@ -133,14 +160,23 @@ func (f *Facts) stage() Stage {
 			return Behind // without a boot, it is to change by another order
 		}
 		return Given
-	case !sameKernel(f.Order.Config.KernelVersion, f.Config.KernelVersion):
+	case !kernel.SameVersion(f.Order.Config.KernelVersion, f.Config.KernelVersion):
 		return Fresh
-	case f.OnReboot && f.serving():
-		// Whoever reboots the node sets the pace.
-		return Fresh
+	}
+	return f.behind()
+}
+
+// behind: what is live is to change, now or with the next boot. Whoever reboots the node sets the
+// pace of the second.
+func (f *Facts) behind() Stage {
+	if f.OnReboot && (f.serving() || f.replaces()) {
+		return AtBoot
 	}
 	return Behind
 }
+
+// replaces: nothing is ordered, and nothing of ours is live, but perhaps what the order takes out.
+func (f *Facts) replaces() bool { return f.Replaces && f.Config != nil && f.Order == nil && f.Live == nil }
 
 // keeps: what is live stays until the next boot, and the order names something else.
 func (f *Facts) keeps() bool {
@@ -181,7 +217,7 @@ func (f *Facts) open() bool {
 
 // failed is why the order failed; empty: it did not.
 func (f *Facts) failed() string {
-	if f.Attempt == nil || f.Attempt.State != v1beta1.AttemptFailed && f.Attempt.Strike == nil {
+	if f.Attempt == nil || f.Attempt.State != v1beta1.AttemptFailed && f.Attempt.Strike == nil || f.outdated() {
 		return ""
 	}
 	return f.Attempt.Reason
@@ -189,7 +225,7 @@ func (f *Facts) failed() string {
 
 // rests: the order waits for the next boot, and what is live stays until then.
 func (f *Facts) rests() bool {
-	return f.serving() && f.Attempt != nil && f.Attempt.Reason == v1beta1.ReasonRebootRequired
+	return f.serving() && f.Attempt != nil && f.Attempt.Reason == v1beta1.ReasonRebootRequired && !f.outdated()
 }
 
 // changing: something else is live than is ordered, and nothing says that it stays.
@@ -203,11 +239,13 @@ func (f *Facts) changing() bool {
 // stuck: nothing is live, and nothing comes of the order: it is paused, its image is not there, or
 // the agent says what it waits for, or why it failed.
 func (f *Facts) stuck() bool {
-	return f.Live == nil && (f.Order.Paused || f.open() || f.failed() != "" || !f.Holds(f.Order.Delivery.ID))
+	return f.Live == nil && f.Order != nil && (f.Order.Paused || f.open() || f.failed() != "" || !f.Holds(f.Order.Delivery.ID))
 }
 
 // refused: the node could not use what was delivered ahead.
-func (f *Facts) refused() bool { return f.serving() && f.failed() != "" && f.Order.Next != nil }
+func (f *Facts) refused() bool {
+	return f.serving() && f.failed() != "" && f.Order != nil && f.Order.Next != nil
+}
 
 // SameBuild compares what a reload would change; how an image is pulled is not part of it.
 // No config is the same as an empty one.
@@ -242,9 +280,6 @@ func sameArgs(a, b *v1beta1.ModprobeArgs) bool {
 
 // builds are room for what is compared, several times for each node of a fleet in one pass.
 var builds = sync.Pool{New: func() any { return &[2]v1beta1.ModuleConfig{} }}
-
-// sameKernel compares releases as upstream does: a trailing "+" does not count.
-func sameKernel(a, b string) bool { return strings.TrimSuffix(a, "+") == strings.TrimSuffix(b, "+") }
 
 // Sightings are since when this process has seen changes live, by its own clock, which measures the
 // soak time: a node's clock may differ. The zero value has seen nothing.

@@ -120,6 +120,8 @@ func TestAnEarlierOrderMayStillBeCarriedOut(t *testing.T) {
 			attempt: &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptInUse, Reason: v1beta1.ReasonInUse}, want: true},
 		"it failed": {ordered: "r/nic:2", live: "r/nic:1", by: "d1",
 			attempt: &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonRolledBack}},
+		"an order before it failed": {ordered: "r/nic:2", live: "r/nic:1", by: "d1",
+			attempt: &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonRolledBack, Order: "another"}, want: true},
 		"it waits for a boot": {ordered: "r/nic:2", live: "r/nic:1", by: "d1",
 			attempt: &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonRebootRequired}},
 		"it is paused": {ordered: "r/nic:2", live: "r/nic:1", by: "d1", paused: true},

@@ -8,7 +8,8 @@
 //	  │                                 └── takes one of maxUnavailable's places ──┘
 //	  └── waits: for a place, for the first node's proof, for the image, or as long as the rollout is paused
 //
-// Only nodes that have something to lose wait here. A first load waits for its image alone.
+// Only nodes that have something to lose wait here, be it an in-tree module that the order takes
+// out. Any other first load waits for its image, and for the end of spec.rollout.paused, alone.
 package rollout
 
 import (
@@ -23,8 +24,10 @@ type Stage int
 const (
 	// Fresh nodes lose nothing by an order.
 	Fresh Stage = iota
-	// Behind nodes have an earlier order.
+	// Behind nodes have an earlier order, or what was loaded by one.
 	Behind
+	// AtBoot nodes, too. What is live stays until their next boot, so that their change needs no place.
+	AtBoot
 	// Given nodes have the order that is rolled out.
 	Given
 	// Leaving nodes are to lose the kernel module and have no order to unload yet.
@@ -43,6 +46,9 @@ type Node struct {
 	Serving bool
 	// Stuck: nothing is live, and nothing will be under the node's order. It has nothing to lose.
 	Stuck bool
+	// First: nothing is ordered yet, and what the order takes out serves. Without an order, the image
+	// is not brought ahead.
+	First bool
 	// Changing: an earlier order, not what the Module asks for now, is still to be carried out.
 	// What is live may go for it at any moment: the node is unavailable already, and needs no place.
 	Changing bool
@@ -137,9 +143,10 @@ func Make(nodes []Node, policy Policy, now time.Time) *Plan {
 	})
 	m.unload()
 	m.halt()
+	m.load()
 	m.reload()
 	for i := range nodes {
-		if n := &nodes[i]; (n.Stage == Behind || n.Stage == Leaving) && !p.Start[n.Name] {
+		if n := &nodes[i]; !p.Start[n.Name] && (n.Stage == Behind || n.Stage == Leaving) {
 			p.Hold[n.Name] = true
 		}
 	}
@@ -151,8 +158,8 @@ type maker struct {
 	*Plan
 	policy Policy
 	now    time.Time
-	// line are nodes that can begin, leaving those that can unload, of which sure lose nothing.
-	line, leaving []*Node
+	// line are nodes that can begin, leaving those that can unload, at once those that need no place.
+	line, leaving, atOnce []*Node
 	// waiting are builds that nodes wait for, proven those that have soaked, trying those on trial.
 	waiting, proven, trying map[string]bool
 }
@@ -174,9 +181,9 @@ func (m *maker) count(n *Node) {
 		m.Unavailable++
 	}
 	switch n.Stage {
-	case Fresh:
+	case Fresh, AtBoot:
 		if !n.Paused {
-			m.Start[n.Name] = true
+			m.atOnce = append(m.atOnce, n)
 		}
 	case Behind:
 		m.Waiting++
@@ -241,7 +248,7 @@ func (m *maker) unavailable(n *Node) bool {
 		return !n.Ready || n.Failed != "" || !n.Rests && (n.Since.IsZero() || !m.soaked(n))
 	case Going:
 		return true
-	case Fresh:
+	case Fresh, AtBoot:
 		return n.Lost || !n.Ready
 	}
 	return false
@@ -298,6 +305,20 @@ func (m *maker) halt() {
 // unproven reports whether nodes wait for a first one that proves their build.
 func (m *maker) unproven(build string) bool { return m.policy.Trial && !m.proven[build] }
 
+// load gives orders that need no place. A pause holds first loads and changes for the next boot, a
+// failure the second: a build that fails at a boot fails at the next. What a boot took away from a
+// node comes back.
+func (m *maker) load() {
+	for _, n := range m.atOnce {
+		if m.Halt == "" || n.Lost || n.Stage == Fresh && m.Halt == HaltFailed {
+			m.Start[n.Name] = true
+			continue
+		}
+		m.Hold[n.Name] = true
+		m.Waiting++
+	}
+}
+
 // reload begins with the next nodes, all of which must have the image by then. The first node of a
 // build is a step of its own. The first of all begins alone: a fault of the change itself is on
 // every kernel.
@@ -328,7 +349,7 @@ func (m *maker) reload() {
 		default:
 			second[n.Build] = trial
 			ahead--
-			if !n.Held {
+			if !n.Held && !n.First {
 				m.Deliver[n.Name] = true
 			}
 		}
@@ -341,13 +362,13 @@ func (m *maker) reload() {
 func (m *maker) begin(step []*Node) {
 	whole := true
 	for _, n := range step {
-		if !n.Stuck && !n.Held {
+		if !n.Stuck && !n.First && !n.Held {
 			m.Deliver[n.Name] = true
 			whole = whole && n.Late
 		}
 	}
 	for _, n := range step {
-		if n.Stuck || whole && n.Held {
+		if n.Stuck || n.First || whole && n.Held {
 			m.Start[n.Name] = true
 		}
 	}

@@ -33,6 +33,14 @@ func leaving(name string, change ...func(*rollout.Node)) rollout.Node {
 	return behind(name, append([]func(*rollout.Node){func(n *rollout.Node) { n.Stage = rollout.Leaving }}, change...)...)
 }
 
+func atBoot(name string) rollout.Node {
+	return behind(name, func(n *rollout.Node) { n.Stage = rollout.AtBoot })
+}
+
+func first(name string) rollout.Node {
+	return behind(name, empty, func(n *rollout.Node) { n.First = true })
+}
+
 func away(n *rollout.Node)           { n.Ready = false }
 func empty(n *rollout.Node)          { n.Held = false }
 func late(n *rollout.Node)           { n.Held, n.Late = false, true }
@@ -63,6 +71,9 @@ func line(p *rollout.Plan) string {
 		}
 	}
 	slices.Sort(parts)
+	if held := slices.Sorted(maps.Keys(p.Hold)); p.Halt != "" && len(held) > 0 {
+		parts = append(parts, "hold "+strings.Join(held, " "))
+	}
 	if p.Halt != "" {
 		parts = append(parts, string(p.Halt))
 	}
@@ -114,10 +125,30 @@ func TestWhoMayChangeNow(t *testing.T) {
 		"but for those on nodes that are not Ready": {
 			given:  []rollout.Node{{Name: "a"}, fresh("b"), fresh("c"), behind("d"), behind("e"), behind("f")},
 			policy: plain, then: "start a b c d"},
-		"nor do they wait for a pause of the rollout, only of the node": {
+		"a pause holds them, too": {
 			given:  []rollout.Node{fresh("a"), {Name: "b", Paused: true}, behind("c")},
-			policy: with(plain, func(p *rollout.Policy) { p.Paused = true }),
-			then:   "start a, paused"},
+			policy: with(plain, func(p *rollout.Policy) { p.Paused = true }), then: "hold a c, paused"},
+		"but not what a boot took away": {
+			given:  []rollout.Node{{Name: "a", Ready: true, Lost: true}, fresh("b")},
+			policy: with(plain, func(p *rollout.Policy) { p.Paused = true }), then: "start a, hold b, paused"},
+		"a failure does not hold them": {
+			given: []rollout.Node{fresh("a"), given("b", failed)}, policy: careful, then: "start a, failed"},
+		"a first load that takes out what serves waits for its turn": {
+			given: []rollout.Node{first("a"), first("b"), first("c"), fresh("d")}, policy: plain, then: "start a b d"},
+		"and proves its build": {
+			given: []rollout.Node{first("a"), first("b"), fresh("d")}, policy: careful, then: "start a d"},
+		"which may be proven": {
+			given:  []rollout.Node{first("a"), first("b"), given("c"), given("d", done(time.Hour)), fresh("e")},
+			policy: careful, then: "start a e"},
+		"without an order, no image is brought ahead": {
+			given: []rollout.Node{first("a"), given("b"), given("c")}, policy: plain, then: ""},
+		"what changes with the next boot needs no place": {
+			given: []rollout.Node{atBoot("a"), atBoot("b"), atBoot("c")}, policy: careful, then: "start a b c"},
+		"but waits while the rollout is paused": {
+			given:  []rollout.Node{atBoot("a"), atBoot("b")},
+			policy: with(plain, func(p *rollout.Policy) { p.Paused = true }), then: "hold a b, paused"},
+		"and where a node failed with it": {
+			given: []rollout.Node{atBoot("a"), given("b", failed)}, policy: careful, then: "hold a, failed"},
 		"what has nothing to lose needs no place": {
 			given: []rollout.Node{behind("a", stuck), behind("b", stuck), behind("c", stuck), behind("d")}, policy: plain, then: "start a b c"},
 		"a node that is paused by annotation is passed over": {
@@ -172,12 +203,12 @@ func TestWhoMayChangeNow(t *testing.T) {
 			},
 			policy: careful, then: "deliver d, start b"},
 		"a failure pauses": {
-			given: []rollout.Node{given("a", done(time.Hour)), given("b", failed), behind("c")}, policy: careful, then: "failed"},
+			given: []rollout.Node{given("a", done(time.Hour)), given("b", failed), behind("c")}, policy: careful, then: "hold c, failed"},
 		"unless told otherwise": {
 			given:  []rollout.Node{given("a", done(time.Hour)), given("b", failed), behind("c")},
 			policy: with(careful, func(p *rollout.Policy) { p.PauseOnFailure = false }), then: "start c"},
 		"paused": {given: []rollout.Node{behind("a", empty), behind("b", stuck)},
-			policy: with(careful, func(p *rollout.Policy) { p.Paused = true }), then: "paused"},
+			policy: with(careful, func(p *rollout.Policy) { p.Paused = true }), then: "hold a b, paused"},
 
 		"deselected nodes take places": {
 			given: []rollout.Node{leaving("a"), given("b"), behind("c")}, policy: plain, then: "start a"},

@@ -43,7 +43,7 @@ type Node struct {
 	RetryIgnored bool // the node's annotation asks for a retry at what is not a valid time
 	Silent       bool // nobody has answered an order to unload for [Silence]
 	Live         bool // the kernel module is in the kernel, in this boot, whatever build
-	// Usable: live as ordered, and to stay: the ready label. The order can be older than the Module.
+	// Usable: live, and to stay: the ready label. The order can be older than the Module.
 	Usable    bool
 	Available bool // live as the Module asks for it now
 	// Attempt is what the agent says about an order that is not carried out, or nil.
@@ -122,14 +122,14 @@ func (e Entry) Unanswered() bool {
 	return e.Order != nil && e.Order.State == v1beta1.NodeModuleAbsent && e.Attempt == nil
 }
 
-// Usable is true when what is live is what is ordered, passes the Module's checks, and is to stay.
-// A changed order makes it false at once, so that the device plugin leaves before the agent
-// unloads. The order does not show an image that changed under its name: then the agent reports
-// that it is in use.
+// Usable is true when what is live passes the Module's checks, and is to stay: it is what is ordered,
+// or the order waits for a boot, has failed, or is paused. Any other order makes it false at once, so
+// that the device plugin leaves before the agent unloads. The order does not show an image that
+// changed under its name: then the agent reports that it is in use.
 func (e Entry) Usable(node *corev1.Node) bool {
 	leaving := e.Attempt != nil && e.Attempt.State == v1beta1.AttemptInUse
 	return e.Ordered() && e.Order.State != v1beta1.NodeModuleDraining && e.IsLive(node) && !leaving && !e.observed().Unusable &&
-		rollout.SameBuild(&e.Order.Config, e.Live.Config)
+		(rollout.SameBuild(&e.Order.Config, e.Live.Config) || e.Stays())
 }
 
 func (e Entry) observed() v1beta1.ObservedModule {

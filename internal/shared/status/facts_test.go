@@ -10,6 +10,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/orderhash"
 	"github.com/drover-project/drover/internal/shared/status"
 )
 
@@ -26,6 +27,7 @@ func TestCurrent(t *testing.T) {
 			s.nmc.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: "team", Name: "nic", State: state}}
 		}
 	}
+	another := func(s *situation) { s.order.Config.ContainerImage, s.order.Delivery.ID = "nic:2", "second" }
 	type answer struct{ Usable, Current bool }
 	cases := map[string]struct {
 		given func(*situation)
@@ -60,7 +62,38 @@ func TestCurrent(t *testing.T) {
 		"an order of somebody else":       {func(s *situation) { s.order.Delivery = nil }, answer{true, true}},
 		"nothing can be asked for":        {func(s *situation) { s.ask = nil }, answer{true, false}},
 		"asked for again before the load": {func(s *situation) { s.order.Config.ContainerImage = "nic:2" }, answer{false, false}},
-		"another boot":                    {func(s *situation) { s.live.BootID = "boot-0" }, answer{false, false}},
+		"for the next boot": {func(s *situation) {
+			another(s)
+			s.order.UnloadPolicy = v1beta1.UnloadOnReboot
+		}, answer{true, false}},
+		"for the next boot, and not ready": {func(s *situation) {
+			another(s)
+			s.order.UnloadPolicy, s.live.Observed = v1beta1.UnloadOnReboot, &v1beta1.ObservedModule{Unusable: true}
+		}, answer{false, false}},
+		"a pause keeps it": {func(s *situation) {
+			another(s)
+			s.order.Paused = true
+		}, answer{true, false}},
+		"it failed, and what was there serves again": {func(s *situation) {
+			another(s)
+			attempted(v1beta1.AttemptFailed)(s)
+			s.nmc.Status.Attempts[0].Order = orderhash.Of(s.order)
+		}, answer{true, false}},
+		"an earlier one failed": {func(s *situation) {
+			attempted(v1beta1.AttemptFailed)(s)
+			s.nmc.Status.Attempts[0].Order = orderhash.Of(s.order)
+			another(s)
+		}, answer{false, false}},
+		"which one failed is not said": {func(s *situation) {
+			another(s)
+			attempted(v1beta1.AttemptFailed)(s)
+		}, answer{false, false}},
+		"only a boot takes out what is there": {func(s *situation) {
+			another(s)
+			attempted(v1beta1.AttemptWaiting)(s)
+			s.nmc.Status.Attempts[0].Order, s.nmc.Status.Attempts[0].Reason = orderhash.Of(s.order), v1beta1.ReasonRebootRequired
+		}, answer{true, false}},
+		"another boot": {func(s *situation) { s.live.BootID = "boot-0" }, answer{false, false}},
 	}
 	node := &corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: "boot-1"}}}
 	for name, tc := range cases {

@@ -365,3 +365,11 @@ func (s subject) tried(n *v1beta1.NodeModulesConfig) string {
 	}
 	return fmt.Sprintf("%s/%s %s", a.State, a.Reason, a.Message)
 }
+
+// stays says whether the agent says, or the order, that what is live stays although another build is
+// ordered.
+func (j *trial) stays(n *v1beta1.NodeModulesConfig) bool {
+	o, a := j.orderOf(n), j.attemptOf(n)
+	return o.Paused || o.UnloadPolicy == v1beta1.UnloadOnReboot ||
+		a != nil && (a.State == v1beta1.AttemptFailed || a.Reason == v1beta1.ReasonRebootRequired)
+}

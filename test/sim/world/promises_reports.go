@@ -74,9 +74,9 @@ func reported(check func(j *trial, m *machine, now, before *v1beta1.NodeModulesC
 	}
 }
 
-func liveIsSo(j *trial, m *machine, now, _ *v1beta1.NodeModulesConfig) string {
+func liveIsSo(j *trial, m *machine, now, before *v1beta1.NodeModulesConfig) string {
 	said := j.liveIn(now)
-	if said == nil {
+	if said == nil || tookBack(now, before) && reflect.DeepEqual(said, j.liveIn(before)) {
 		return ""
 	}
 	boot, err := m.kernel.BootID()
@@ -92,6 +92,12 @@ func liveIsSo(j *trial, m *machine, now, _ *v1beta1.NodeModulesConfig) string {
 	return ""
 }
 
+// tookBack says whether an agent only takes back that it has unloaded, of any Module. It does so
+// before it looks at the kernel and loads, and leaves the rest as it said it before.
+func tookBack(now, before *v1beta1.NodeModulesConfig) bool {
+	return before != nil && len(now.Status.Attempts) < len(before.Status.Attempts) && slices.ContainsFunc(before.Status.Attempts, absent)
+}
+
 func absentIsSo(j *trial, m *machine, now, _ *v1beta1.NodeModulesConfig) string {
 	if a := j.attemptOf(now); a != nil && a.State == v1beta1.AttemptAbsent && j.live(m) != "" && j.loadedByAgent(m) {
 		return fmt.Sprintf("%s says that the kernel module is not there, and %s is", m.name, images.Short(j.live(m)))
@@ -104,8 +110,8 @@ func openOrdersAreTold(j *trial, m *machine, now, before *v1beta1.NodeModulesCon
 	if !reflect.DeepEqual(o, j.orderOf(now)) {
 		return "" // of an order that the agent has not seen
 	}
-	if before != nil && len(now.Status.Attempts) < len(before.Status.Attempts) && slices.ContainsFunc(before.Status.Attempts, absent) {
-		return "" // before it loads, an agent takes back that it has unloaded, of any Module
+	if tookBack(now, before) {
+		return ""
 	}
 	if loads(o) && o.Delivery != nil && !slices.ContainsFunc(now.Status.Artifacts, func(a v1beta1.NodeArtifact) bool {
 		return a.ID == o.Delivery.ID
@@ -157,7 +163,7 @@ func attemptTimes(j *trial, m *machine, now, before *v1beta1.NodeModulesConfig) 
 func (j *trial) serves(node string) func(*v1beta1.NodeModulesConfig) bool {
 	return func(n *v1beta1.NodeModulesConfig) bool {
 		o, live := j.orderOf(n), j.liveIn(n)
-		return loads(o) && live != nil && live.Config != nil && live.Config.ContainerImage == o.Config.ContainerImage &&
+		return loads(o) && live != nil && live.Config != nil && (live.Config.ContainerImage == o.Config.ContainerImage || j.stays(n)) &&
 			slices.ContainsFunc(seen[*corev1.Node](j.judge, kindNode, node), func(n *corev1.Node) bool {
 				return n != nil && n.Status.NodeInfo.BootID == live.BootID
 			})

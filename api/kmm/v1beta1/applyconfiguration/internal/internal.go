@@ -564,6 +564,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: nextRetry
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: order
+      type:
+        scalar: string
     - name: reason
       type:
         scalar: string

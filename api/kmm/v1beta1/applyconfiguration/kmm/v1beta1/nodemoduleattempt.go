@@ -16,6 +16,9 @@ type NodeModuleAttemptApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// namespace of the Module.
 	Namespace *string `json:"namespace,omitempty"`
+	// order identifies the order that this is about, by its state, config and delivery. Unset: there
+	// is none, or the agent is older than this field.
+	Order *string `json:"order,omitempty"`
 	// state of the attempt.
 	State *kmmv1beta1.AttemptState `json:"state,omitempty"`
 	// reason of the closed set, in CamelCase.
@@ -57,6 +60,14 @@ func (b *NodeModuleAttemptApplyConfiguration) WithName(value string) *NodeModule
 // If called multiple times, the Namespace field is set to the value of the last call.
 func (b *NodeModuleAttemptApplyConfiguration) WithNamespace(value string) *NodeModuleAttemptApplyConfiguration {
 	b.Namespace = &value
+	return b
+}
+
+// WithOrder sets the Order field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Order field is set to the value of the last call.
+func (b *NodeModuleAttemptApplyConfiguration) WithOrder(value string) *NodeModuleAttemptApplyConfiguration {
+	b.Order = &value
 	return b
 }
 

@@ -11,7 +11,8 @@ import (
 // RolloutSpecApplyConfiguration represents a declarative configuration of the RolloutSpec type for use
 // with apply.
 //
-// RolloutSpec says how changes reach nodes that have the kernel module. First loads do not wait.
+// RolloutSpec says how changes reach nodes that have the kernel module. First loads do not wait,
+// unless they take out in-tree modules.
 type RolloutSpecApplyConfiguration struct {
 	// maxUnavailable is how many of the Module's nodes, as a number or a percentage (rounded down, at
 	// least one), may be without the kernel module at a time because of a change: nodes that are
@@ -21,7 +22,8 @@ type RolloutSpecApplyConfiguration struct {
 	Soak *v1.Duration `json:"soak,omitempty"`
 	// pauseOnFailure stops the rollout while a node has failed with the change. Default true.
 	PauseOnFailure *bool `json:"pauseOnFailure,omitempty"`
-	// paused stops the rollout: no further node is changed. Nodes that are being changed go on.
+	// paused stops the rollout: no further node is changed, or loads the kernel module for the first
+	// time. Nodes that are being changed go on.
 	Paused *bool `json:"paused,omitempty"`
 	// drain says which pods the eviction API removes before a change, within PodDisruptionBudgets.
 	// None (default): none; Drover waits for pods that use the kernel module. Holders: those pods, as
