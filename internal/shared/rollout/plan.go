@@ -26,7 +26,7 @@ const (
 	Fresh Stage = iota
 	// Behind nodes have an earlier order, or what was loaded by one.
 	Behind
-	// AtBoot nodes, too. What is live stays until their next boot, so that their change needs no place.
+	// AtBoot nodes, too. What is live stays until their next boot: their change needs no place.
 	AtBoot
 	// Given nodes have the order that is rolled out.
 	Given

@@ -122,10 +122,10 @@ func (e Entry) Unanswered() bool {
 	return e.Order != nil && e.Order.State == v1beta1.NodeModuleAbsent && e.Attempt == nil
 }
 
-// Usable is true when what is live passes the Module's checks, and is to stay: it is what is ordered,
-// or the order waits for a boot, has failed, or is paused. Any other order makes it false at once, so
-// that the device plugin leaves before the agent unloads. The order does not show an image that
-// changed under its name: then the agent reports that it is in use.
+// Usable is true when what is live passes the Module's checks, and is to stay: it is what is
+// ordered, or the order waits for a boot, has failed, or is paused. Any other order makes it false
+// at once, so that the device plugin leaves before the agent unloads. The order does not show an
+// image that changed under its name: then the agent reports that it is in use.
 func (e Entry) Usable(node *corev1.Node) bool {
 	leaving := e.Attempt != nil && e.Attempt.State == v1beta1.AttemptInUse
 	return e.Ordered() && e.Order.State != v1beta1.NodeModuleDraining && e.IsLive(node) && !leaving && !e.observed().Unusable &&

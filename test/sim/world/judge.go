@@ -366,8 +366,8 @@ func (s subject) tried(n *v1beta1.NodeModulesConfig) string {
 	return fmt.Sprintf("%s/%s %s", a.State, a.Reason, a.Message)
 }
 
-// stays says whether the agent says, or the order, that what is live stays although another build is
-// ordered.
+// stays says whether the agent says, or the order, that what is live stays although another build
+// is ordered.
 func (j *trial) stays(n *v1beta1.NodeModulesConfig) bool {
 	o, a := j.orderOf(n), j.attemptOf(n)
 	return o.Paused || o.UnloadPolicy == v1beta1.UnloadOnReboot ||

@@ -93,10 +93,10 @@ var kept = []struct {
 	{"not-ready-counts", []history.Event{{"NotReady", 0, 1}, {"Calm", 0, 1}, {"Image", 1, 0}, {"Calm", 0, 5}}},
 	// A Module is deleted while its load has not returned.
 	{"hung-is-left", []history.Event{{"Hang", 0, 0}, {"Calm", 0, 0}, {"Delete", 0, 0}, {"Calm", 0, 0}}},
-	// A node is deleted and comes back, with what it had and without its orders, while another changes.
+	// A node comes back with what it had, and without its orders, while another changes.
 	{"max-unavailable", []history.Event{{"Calm", 0, 0}, {"NodeGone", 0, 0}, {"Plugin", 0, 1}, {"Image", 1, 0}, {"Calm", 0, 0},
 		{"NodeBack", 0, 0}}},
-	// An agent takes back that it has unloaded one Module, before it sees that another was unloaded by hand.
+	// An agent takes back an acknowledged unload before it sees what was unloaded by hand.
 	{"live-is-so", []history.Event{{"OtherCreate", 0, 0}, {"Calm", 0, 0}, {"OtherDelete", 0, 0}, {"Calm", 0, 0}, {"OperatorClock", 0, 1},
 		{"Rmmod", 0, 0}, {"Pass", 2, 0}, {"OtherCreate", 0, 0}}},
 }
