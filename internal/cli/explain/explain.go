@@ -111,6 +111,13 @@ func (o *options) run(ctx context.Context) (err error) {
 		return o.format.Answer(o.Out, f, f.render(p, m), f.State.settled())
 	}
 	s := subjectOf(view, m, &view.Nodes[0])
+	if s.waits() {
+		all, err := o.client.View(ctx, o.clock.Now(), "", m.Namespace, m.Name)
+		if err != nil {
+			return err
+		}
+		s.seeRollout(all)
+	}
 	if s.unanswered() {
 		if err := view.SeeAgent(ctx, o.client, o.node); err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/status"
 	"github.com/drover-project/drover/internal/shared/words"
 )
 
@@ -79,10 +80,12 @@ func (s *subject) nodeReady() Step {
 }
 
 func (s *subject) ordered() Step {
-	order := s.entry.Order
+	order, turn := s.entry.Order, status.Turn(&s.about, s.node.Name)
 	switch {
 	case order == nil && s.leaves():
 		return Waiting.step(reasons.StepOrdered, "the operator has not ordered the unload yet")
+	case order == nil && turn != "":
+		return Waiting.step(reasons.StepOrdered, "the node waits for its turn; "+turn)
 	case order == nil:
 		return Waiting.step(reasons.StepOrdered, "the operator has not given the order yet; it does so with the delivery")
 	case order.State == v1beta1.NodeModuleAbsent:
@@ -91,7 +94,11 @@ func (s *subject) ordered() Step {
 		return Waiting.step(reasons.StepOrdered, "the order to load stands: a deselected node keeps the module for "+
 			"spec.rollout.deselectGracePeriod")
 	case s.wants.State != nil && order.Delivery != nil && order.Delivery.ID != s.wants.State.Delivery:
-		return Waiting.step(reasons.StepOrdered, "an older order stands: "+order.Config.ContainerImage)
+		text := "an older order stands: " + order.Config.ContainerImage
+		if turn != "" {
+			text += "; the node waits for its turn; " + turn
+		}
+		return Waiting.step(reasons.StepOrdered, text)
 	case s.entry.Attempt == nil && s.entry.Live == nil:
 		return s.answered(OK.step(reasons.StepOrdered, "the order stands; the node's agent has not answered yet"))
 	}

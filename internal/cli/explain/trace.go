@@ -100,6 +100,20 @@ func subjectOf(view *cluster.View, m *v1beta1.Module, node *corev1.Node) *subjec
 	return s
 }
 
+// waits reports whether the node has not been ordered what the Module asks for.
+func (s *subject) waits() bool {
+	order := s.entry.Order
+	return s.concerned && !s.leaves() && s.wants.State != nil &&
+		(order == nil || order.Delivery != nil && order.Delivery.ID != s.wants.State.Delivery)
+}
+
+// seeRollout finds out whether the node waits for its turn, which depends on all nodes.
+func (s *subject) seeRollout(all *cluster.View) {
+	if all.Whole() {
+		s.about.Rollout = all.Scene(s.scene.Module).Rollout(all.Fleet(), all.Now)
+	}
+}
+
 func (s *subject) trace() Trace {
 	m, node := s.scene.Module, s.node
 	t := Trace{Module: m.Namespace + "/" + m.Name, Node: node.Name}
@@ -122,6 +136,9 @@ func (s *subject) trace() Trace {
 	}
 	problem = overruled(m, problem)
 	t.mark(problem)
+	if problem.Reason == v1beta1.ReasonRollingOut && s.about.Rollout.Halt != "" {
+		problem.Reason = v1beta1.ReasonRolloutPaused
+	}
 	t.close()
 	t.State, t.Reason = Waiting, problem.Reason
 	if slices.ContainsFunc(t.Steps, func(s Step) bool { return s.State == Failed }) {

@@ -135,7 +135,11 @@ func (w *world) agent(status corev1.PodStatus) {
 }
 
 func (w *world) explain(node int) string {
-	t := subjectOf(&w.View, w.m, &w.Nodes[node]).trace()
+	s := subjectOf(&w.View, w.m, &w.Nodes[node])
+	if s.waits() {
+		s.seeRollout(&w.View)
+	}
+	t := s.trace()
 	return t.render(paint.Painter{}, w.Missing)
 }
 
@@ -195,6 +199,19 @@ func TestOneNode(t *testing.T) {
 			w.node("hollow-1")
 			w.refused("hollow-0")
 			w.refused(v1beta1.OtherNodes)
+		},
+		"first-load-waits": func(w *world) {
+			w.m.Spec.ModuleLoader.Container.InTreeModulesToRemove = []string{"nic"}
+			w.node("hollow-1")
+			w.order(w.node("hollow-2"))
+		},
+		"rollout-paused": func(w *world) {
+			w.m.Spec.Rollout = &v1beta1.RolloutSpec{Paused: true}
+			c := w.node("hollow-1")
+			w.live(c)
+			w.order(c).Delivery.ID = "earlier"
+			c.Spec.Modules[0].Config.ContainerImage = "registry.example.com/nic:1-" + newKernel
+			c.Status.Modules[0].Config = &c.Spec.Modules[0].Config
 		},
 		"policy-denied": func(w *world) {
 			w.node("hollow-1")

@@ -160,6 +160,14 @@ func kernelLine(c Cohort) string {
 	return " (kernel: " + words.Clip(lines[len(lines)-1], maxKernelLine) + ")"
 }
 
+// Turn says why a node's turn has not come; empty: it does not wait for one.
+func Turn(m *Module, node string) string {
+	if m.Rollout == nil || !m.Rollout.Hold[node] {
+		return ""
+	}
+	return strings.TrimPrefix(progress(m), "; ")
+}
+
 // progress says how far a rollout is; empty: nobody waits for a turn. It names no time that passes,
 // so that the message stays the same while nothing happens.
 func progress(m *Module) string {
