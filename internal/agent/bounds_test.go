@@ -4,6 +4,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,8 +49,9 @@ func TestAReportIsNeverRefused(t *testing.T) {
 			Observed: &v1beta1.ObservedModule{BuildID: long, SrcVersion: long, Taint: long, Parameters: parameters},
 		},
 		Attempt: &orders.Attempt{
-			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonQuarantined, Message: long, Holders: []string{"team/" + long, "team/short"},
-			Strike: &v1beta1.Strike{Delivery: "d1", Build: long, Began: metav1.NewTime(time.Unix(1, 0))},
+			State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonQuarantined, Message: long,
+			Holders: []orders.Holder{{Pod: "team/" + long, UID: "u1"}, {Pod: "team/short", UID: "u2"}, {Pod: "team/short", UID: long}},
+			Strike:  &v1beta1.Strike{Delivery: "d1", Build: long, Began: metav1.NewTime(time.Unix(1, 0))},
 		},
 	}
 
@@ -67,7 +69,8 @@ func TestAReportIsNeverRefused(t *testing.T) {
 		seen.BuildID == "" {
 		t.Errorf("%d parameters, build ID %q", n, seen.BuildID)
 	}
-	if len(attempt.Holders) != 1 || attempt.Holders[0] != "team/short" || !strings.HasPrefix(long, attempt.Strike.Build) {
-		t.Errorf("holders %v, build %q", attempt.Holders, attempt.Strike.Build)
+	if !slices.Equal(attempt.Holders, []string{"team/short"}) || !slices.Equal(attempt.HolderUIDs, []string{"u2"}) ||
+		!strings.HasPrefix(long, attempt.Strike.Build) {
+		t.Errorf("holders %v %v, build %q", attempt.Holders, attempt.HolderUIDs, attempt.Strike.Build)
 	}
 }

@@ -294,6 +294,12 @@ type NodeModuleAttempt struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=317
 	Holders []string `json:"holders,omitempty"`
+	// holderUIDs are the UIDs of holders, in their order: another pod that gets the name of one is not
+	// meant. Unset: the agent does not tell them.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=36
+	HolderUIDs []string `json:"holderUIDs,omitempty"`
 	// strikes counts node crashes during a load of this build.
 	Strikes int32 `json:"strikes,omitempty"`
 	// strike is the last of them, while it keeps the build out.

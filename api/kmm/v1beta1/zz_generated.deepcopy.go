@@ -749,6 +749,11 @@ func (in *NodeModuleAttempt) DeepCopyInto(out *NodeModuleAttempt) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.HolderUIDs != nil {
+		in, out := &in.HolderUIDs, &out.HolderUIDs
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Strike != nil {
 		in, out := &in.Strike, &out.Strike
 		*out = new(Strike)

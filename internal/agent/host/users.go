@@ -39,6 +39,8 @@ type User struct {
 	PID  int // of a process, in the host's namespace
 	// Pod is the namespace/name of the process's or mount's pod; empty: none, or not known.
 	Pod string
+	// PodUID tells the pod from others that have or had its name; empty: Pod is, too.
+	PodUID string
 	// Device is a process's open device node (one of them), a mount's source or type, or "bus device".
 	Device string
 	// Guess: the kernel does not say that the module is used. The names of devices, their majors,
@@ -53,6 +55,7 @@ func SortUsers(users []User) []User {
 		return cmp.Or(
 			cmp.Compare(a.rank(), b.rank()),
 			strings.Compare(a.Pod, b.Pod),
+			strings.Compare(a.PodUID, b.PodUID),
 			strings.Compare(a.Device, b.Device),
 			strings.Compare(a.Name, b.Name),
 			cmp.Compare(a.PID, b.PID),
@@ -60,7 +63,7 @@ func SortUsers(users []User) []User {
 	})
 	users = slices.CompactFunc(users, func(a, b User) bool {
 		if a.Kind == b.Kind && a.Pod != "" {
-			return a.Pod == b.Pod && a.Device == b.Device && a.Guess == b.Guess
+			return a.Pod == b.Pod && a.PodUID == b.PodUID && a.Device == b.Device && a.Guess == b.Guess
 		}
 		return a == b
 	})

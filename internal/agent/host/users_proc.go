@@ -119,7 +119,7 @@ func (o *openers) user(pid int, d device) User {
 		u.Name = clean(strings.TrimSuffix(string(comm), "\n"))
 	}
 	if cgroup, err := os.ReadFile(filepath.Join(dir, "cgroup")); err == nil {
-		u.Pod = o.pods.name(podUID(string(cgroup)))
+		o.pods.tell(&u, podUID(string(cgroup)))
 	}
 	return u
 }
@@ -144,10 +144,10 @@ type podNames struct {
 	byUID map[string]string
 }
 
-// name of a pod as namespace/name, or empty.
-func (p *podNames) name(uid string) string {
+// tell says of which pod a user is, if the pod of that UID is known.
+func (p *podNames) tell(u *User, uid string) {
 	if uid == "" {
-		return ""
+		return
 	}
 	if p.byUID == nil {
 		p.byUID = map[string]string{}
@@ -157,7 +157,9 @@ func (p *podNames) name(uid string) string {
 			}
 		}
 	}
-	return p.byUID[uid]
+	if name := p.byUID[uid]; name != "" {
+		u.Pod, u.PodUID = name, uid
+	}
 }
 
 // volumeDir matches the kubelet's directory of a pod's volumes.
@@ -188,7 +190,7 @@ func mounts(mountinfo string, owners *owners, pods *podNames) []User {
 			continue
 		}
 		if m := volumeDir.FindStringSubmatch(u.Name); m != nil {
-			u.Pod = pods.name(m[1])
+			pods.tell(&u, m[1])
 		}
 		users = append(users, u)
 	}

@@ -160,7 +160,7 @@ func TestUsers(t *testing.T) {
 			n.device(pciDevice+"/accel/accel0", "accel", "accel/accel0", "c 261:0")
 			n.process(42, "trainer", cgroupOf(uidA), "/dev/null", "/dev/accel/accel0", "/dev/accel/accel0")
 		}, []User{
-			{Kind: UserProcess, Name: "trainer", PID: 42, Pod: "team/job-a", Device: "/dev/accel/accel0"},
+			{Kind: UserProcess, Name: "trainer", PID: 42, Pod: "team/job-a", PodUID: uidA, Device: "/dev/accel/accel0"},
 			{Kind: UserDevice, Name: "gadget", Device: "pci 0000:00:04.0"},
 		}},
 		"the node has another name in the pod, and was removed there": {"gadget", func(n *node) {
@@ -169,7 +169,7 @@ func TestUsers(t *testing.T) {
 			n.number("/host/dev/x", "c 261:0")
 			n.process(42, "trainer", cgroupOf(uidA), "/host/dev/x (deleted)")
 		}, []User{
-			{Kind: UserProcess, Name: "trainer", PID: 42, Pod: "team/job-a", Device: "/dev/accel/accel0"},
+			{Kind: UserProcess, Name: "trainer", PID: 42, Pod: "team/job-a", PodUID: uidA, Device: "/dev/accel/accel0"},
 			{Kind: UserDevice, Name: "gadget", Device: "pci 0000:00:04.0"},
 		}},
 		"a device below a device of another driver is a guess": {"hba", func(n *node) {
@@ -197,21 +197,21 @@ func TestUsers(t *testing.T) {
 			n.number("/dev/nvidia-uvm", "c 235:0")
 			n.process(8, "cuda", cgroupOf(uidB), "/dev/nvidia0")
 			n.process(9, "other", cgroupOf(uidA), "/dev/nvidia-uvm")
-		}, []User{{Kind: UserProcess, Name: "cuda", PID: 8, Pod: "team/job-b", Device: "/dev/nvidia0", Guess: true}}},
+		}, []User{{Kind: UserProcess, Name: "cuda", PID: 8, Pod: "team/job-b", PodUID: uidB, Device: "/dev/nvidia0", Guess: true}}},
 		"a device that a framework made for the module": {"v4l2loopback", func(n *node) {
 			n.dir("sys/module/videodev/holders/v4l2loopback")
 			n.dir("sys/module/video") // the name would fit this one
 			n.device("sys/devices/virtual/video4linux/video0", "video4linux", "video0", "c 81:0")
 			n.process(9, "ffmpeg", cgroupOf(uidA), "/dev/video0")
-		}, []User{{Kind: UserProcess, Name: "ffmpeg", PID: 9, Pod: "team/job-a", Device: "/dev/video0", Guess: true}}},
+		}, []User{{Kind: UserProcess, Name: "ffmpeg", PID: 9, Pod: "team/job-a", PodUID: uidA, Device: "/dev/video0", Guess: true}}},
 		"processes of one pod count once, those of none each": {"gadget", func(n *node) {
 			n.number("/dev/gadget0", "c 245:0")
 			for pid, cgroup := range map[int]string{5: cgroupOf(uidA), 6: cgroupOf(uidA), 9: cgroupOf(uidB), 10: "0::/\n", 100: "0::/\n"} {
 				n.process(pid, "worker", cgroup, "/dev/gadget0")
 			}
 		}, []User{
-			{Kind: UserProcess, Name: "worker", PID: 5, Pod: "team/job-a", Device: "/dev/gadget0", Guess: true},
-			{Kind: UserProcess, Name: "worker", PID: 9, Pod: "team/job-b", Device: "/dev/gadget0", Guess: true},
+			{Kind: UserProcess, Name: "worker", PID: 5, Pod: "team/job-a", PodUID: uidA, Device: "/dev/gadget0", Guess: true},
+			{Kind: UserProcess, Name: "worker", PID: 9, Pod: "team/job-b", PodUID: uidB, Device: "/dev/gadget0", Guess: true},
 			{Kind: UserProcess, Name: "worker", PID: 10, Device: "/dev/gadget0", Guess: true},
 			{Kind: UserProcess, Name: "worker", PID: 100, Device: "/dev/gadget0", Guess: true},
 		}},
@@ -223,7 +223,7 @@ func TestUsers(t *testing.T) {
 				"31 21 251:0 / /var/lib/kubelet/pods/"+uidA+"/volumes/x rw - ext4 /dev/gad0 rw\n"+
 				"32 21 0:40 / /mnt/net rw - gadget server:/x rw\nshort\n")
 		}, []User{
-			{Kind: UserMount, Name: "/var/lib/kubelet/pods/" + uidA + "/volumes/x", Pod: "team/job-a", Device: "/dev/gad0"},
+			{Kind: UserMount, Name: "/var/lib/kubelet/pods/" + uidA + "/volumes/x", Pod: "team/job-a", PodUID: uidA, Device: "/dev/gad0"},
 			{Kind: UserMount, Name: "/mnt/with space", Device: "/dev/gad0"},
 			{Kind: UserMount, Name: "/mnt/net", Device: "gadget", Guess: true},
 			{Kind: UserDevice, Name: "gadget", Device: "pci 0000:00:04.0"},

@@ -120,9 +120,15 @@ type Attempt struct {
 	Message string
 	Tries   int32
 	Next    time.Time // when it is tried again; zero: no such time
-	Holders []string  // pods that use what has to leave the kernel
+	Holders []Holder  // pods that use what has to leave the kernel
 	Strikes int32     // where the fuse holds a build back, and the last of them
 	Strike  *v1beta1.Strike
+}
+
+// Holder is a pod that uses what has to leave the kernel.
+type Holder struct {
+	// Pod as namespace/name, and what tells it from others that have or had its name.
+	Pod, UID string
 }
 
 // Failed is an attempt that failed.

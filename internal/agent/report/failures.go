@@ -3,6 +3,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -273,14 +274,17 @@ func inUse(m host.Module, by Usage) *orders.Attempt {
 }
 
 // holders are the pods that certainly use a module, each once.
-func holders(users []host.User) []string {
-	var pods []string
+func holders(users []host.User) []orders.Holder {
+	var pods []orders.Holder
 	for _, u := range users {
-		if u.Pod != "" && !u.Guess && len(pods) < maxHolders && !slices.Contains(pods, u.Pod) {
-			pods = append(pods, u.Pod)
+		pod := orders.Holder{Pod: u.Pod, UID: u.PodUID}
+		if u.Pod != "" && !u.Guess && len(pods) < maxHolders && !slices.Contains(pods, pod) {
+			pods = append(pods, pod)
 		}
 	}
-	slices.Sort(pods)
+	slices.SortFunc(pods, func(a, b orders.Holder) int {
+		return cmp.Or(strings.Compare(a.Pod, b.Pod), strings.Compare(a.UID, b.UID))
+	})
 	return pods
 }
 

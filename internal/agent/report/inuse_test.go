@@ -12,6 +12,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host"
+	"github.com/drover-project/drover/internal/agent/orders"
 )
 
 func same(t *testing.T, what string, want, got any) {
@@ -110,17 +111,20 @@ func TestInUseMessage(t *testing.T) {
 	}
 }
 
-// TestHoldersArePodsThatCertainlyUseIt, each once, and not more than the API takes.
+// TestHoldersArePodsThatCertainlyUseIt, each once, and not more than the API takes. A pod
+// is another if its UID is.
 func TestHoldersArePodsThatCertainlyUseIt(t *testing.T) {
 	users := []host.User{
 		{Kind: host.UserModule, Name: "other"},
-		{Kind: host.UserProcess, Name: "p", Pod: "ns/b", Device: "/dev/x"},
-		{Kind: host.UserProcess, Name: "p", Pod: "ns/a", Device: "/dev/x"},
-		{Kind: host.UserMount, Name: "/m", Pod: "ns/b", Device: "/dev/y"},
+		{Kind: host.UserProcess, Name: "p", Pod: "ns/b", PodUID: "b2", Device: "/dev/x"},
+		{Kind: host.UserProcess, Name: "p", Pod: "ns/a", PodUID: "a1", Device: "/dev/x"},
+		{Kind: host.UserMount, Name: "/m", Pod: "ns/b", PodUID: "b1", Device: "/dev/y"},
+		{Kind: host.UserMount, Name: "/n", Pod: "ns/b", PodUID: "b1", Device: "/dev/y"},
 		{Kind: host.UserProcess, Name: "p", Pod: "ns/guessed", Device: "/dev/x", Guess: true},
 		{Kind: host.UserProcess, Name: "daemon", Device: "/dev/x"},
 	}
-	same(t, "holders", []string{"ns/a", "ns/b"}, inUse(host.Module{Name: "gadget"}, Usage{Users: users}).Holders)
+	same(t, "holders", []orders.Holder{{Pod: "ns/a", UID: "a1"}, {Pod: "ns/b", UID: "b1"}, {Pod: "ns/b", UID: "b2"}},
+		inUse(host.Module{Name: "gadget"}, Usage{Users: users}).Holders)
 	var many []host.User
 	for i := range 2 * maxHolders {
 		many = append(many, host.User{Kind: host.UserProcess, Pod: fmt.Sprintf("ns/p%d", i), Device: "/dev/x"})

@@ -185,7 +185,13 @@ func attemptOf(k orders.Key, order *v1beta1.NodeModuleSpec, a orders.Attempt, la
 	entry := v1beta1.NodeModuleAttempt{
 		Namespace: k.Namespace, Name: k.Name, State: a.State, Reason: a.Reason,
 		Message: words.Cut(a.Message, maxMessage),
-		Attempt: a.Tries, Strikes: a.Strikes, Strike: a.Strike, Holders: a.Holders, LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
+		Attempt: a.Tries, Strikes: a.Strikes, Strike: a.Strike, LastTransitionTime: metav1.NewTime(now).Rfc3339Copy(),
+	}
+	// Half a name is another pod's.
+	for _, h := range a.Holders {
+		if len(h.Pod) <= maxHolder && len(h.UID) <= maxUID {
+			entry.Holders, entry.HolderUIDs = append(entry.Holders, h.Pod), append(entry.HolderUIDs, h.UID)
+		}
 	}
 	if order != nil {
 		entry.Order = orderhash.Of(order)
@@ -254,6 +260,7 @@ const (
 	maxSrcVersion = 64
 	maxTaint      = 64
 	maxHolder     = 317
+	maxUID        = 36
 	maxMessage    = 2000 // fewer than the schema takes
 	maxHolders    = 16   // pods that an attempt names
 	// maxParameters and maxParameter are fewer than the schema takes: there is room for others.
@@ -275,8 +282,6 @@ func bound(s *v1beta1.NodeModulesConfigStatus) {
 	}
 	for i := range s.Attempts {
 		a := &s.Attempts[i]
-		// Half a name is another pod's.
-		a.Holders = slices.DeleteFunc(slices.Clone(a.Holders), func(pod string) bool { return len(pod) > maxHolder })
 		if a.Strike != nil {
 			a.Strike.Build = words.Fit(a.Strike.Build, maxBuild)
 		}

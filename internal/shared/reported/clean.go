@@ -201,13 +201,32 @@ func (c *cleaner) attempt(a *v1beta1.NodeModuleAttempt) bool {
 	c.text(&a.Message, maxMessage)
 	c.count(&a.Attempt)
 	c.count(&a.Strikes)
-	a.Holders = entries(c, a.Holders, maxHolders, func(pod *string) bool {
-		namespace, name, ok := strings.Cut(*pod, "/")
-		return ok && isModule(namespace, name)
-	})
+	c.holders(a)
 	if a.Strike != nil {
 		c.id(&a.Strike.Delivery)
 		c.text(&a.Strike.Build, maxBuild)
 	}
 	return true
+}
+
+// holders cleans the pods that hold a module. A UID is of the pod in its place; where they do not
+// match, none counts, and the pods are meant by their names.
+func (c *cleaner) holders(a *v1beta1.NodeModuleAttempt) {
+	if len(a.HolderUIDs) > 0 && len(a.HolderUIDs) != len(a.Holders) {
+		a.HolderUIDs = nil
+		c.dropped++
+	}
+	uids, at := a.HolderUIDs[:0], -1
+	a.Holders = entries(c, a.Holders, maxHolders, func(pod *string) bool {
+		at++
+		namespace, name, ok := strings.Cut(*pod, "/")
+		if !ok || !isModule(namespace, name) || len(a.HolderUIDs) > 0 && !identifies(a.HolderUIDs[at]) {
+			return false
+		}
+		if len(a.HolderUIDs) > 0 {
+			uids = append(uids, a.HolderUIDs[at])
+		}
+		return true
+	})
+	a.HolderUIDs = uids
 }

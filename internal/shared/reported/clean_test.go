@@ -5,6 +5,7 @@ package reported_test
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,7 +117,7 @@ func TestEveryFieldIsBounded(t *testing.T) {
 		s.Attempts[i].Namespace, s.Attempts[i].Name, s.Attempts[i].State = "ns", fmt.Sprint("m", i), v1beta1.AttemptFailed
 	}
 	for i := range 2 {
-		s.Attempts[i].Holders[0] = "ns/pod"
+		s.Attempts[i].Holders[0], s.Attempts[i].HolderUIDs[0] = "ns/pod", "u1"
 	}
 	for i := range s.Artifacts[:2] {
 		s.Artifacts[i] = v1beta1.NodeArtifact{ID: fmt.Sprint("d", i), Digest: "sha256:00"}
@@ -139,8 +140,8 @@ func TestEveryFieldIsBounded(t *testing.T) {
 		t.Errorf("%d modules, %d attempts, %d artifacts are left", len(s.Modules), len(s.Attempts), len(s.Artifacts))
 	}
 	for i := range 2 {
-		if a := &s.Attempts[i]; !reasons.Known(a.Reason) || len(a.Holders) != 1 {
-			t.Fatalf("attempt %d: reason %q, holders %q", i, a.Reason, a.Holders)
+		if a := &s.Attempts[i]; !reasons.Known(a.Reason) || len(a.Holders) != 1 || len(a.HolderUIDs) != 1 {
+			t.Fatalf("attempt %d: reason %q, holders %q %q", i, a.Reason, a.Holders, a.HolderUIDs)
 		}
 	}
 	if dropped := reported.Clean(config); dropped != 0 {
@@ -163,7 +164,8 @@ func TestWhatIsWellStays(t *testing.T) {
 					Repairs: 3, Parameters: map[string]string{"debug": "Y", "label": "é", "empty": ""}}}},
 			Attempts: []v1beta1.NodeModuleAttempt{
 				{Namespace: "team-a", Name: "gpu", State: v1beta1.AttemptInUse, Reason: v1beta1.ReasonInUse, Message: "two\nlines",
-					Holders: []string{"ns/pod-0"}, Attempt: 2},
+					Holders: []string{"ns/pod-0"}, HolderUIDs: []string{"0aaa1111-2222-4333-8444-555566667777"}, Attempt: 2},
+				{Namespace: "team-a", Name: "of-an-older-agent", State: v1beta1.AttemptInUse, Holders: []string{"ns/pod-0"}},
 				{Namespace: "team-a", Name: "old", State: v1beta1.AttemptAbsent,
 					Strike: &v1beta1.Strike{Delivery: "sha256-00", Build: "nic (build 00ff)"}},
 			},
@@ -174,6 +176,34 @@ func TestWhatIsWellStays(t *testing.T) {
 	dropped := reported.Clean(config)
 	if diff := cmp.Diff(want, config); diff != "" || dropped != 0 {
 		t.Errorf("%d dropped (-want +got):\n%s", dropped, diff)
+	}
+}
+
+// TestAUIDIsOfThePodInItsPlace: what is dropped takes its UID along, and lists that do not match
+// have none.
+func TestAUIDIsOfThePodInItsPlace(t *testing.T) {
+	long, many := strings.Repeat("x", 300), func(text string, n int) []string { return slices.Repeat([]string{text}, n) }
+	for name, tc := range map[string]struct {
+		pods, uids         []string
+		thenPods, thenUIDs []string
+	}{
+		"both are well":         {[]string{"a/1", "a/2"}, []string{"u1", "u2"}, []string{"a/1", "a/2"}, []string{"u1", "u2"}},
+		"no pod":                {[]string{"..", "a/2"}, []string{"u1", "u2"}, []string{"a/2"}, []string{"u2"}},
+		"no UID":                {[]string{"a/1", "a/2", "a/3"}, []string{long, "", "u3"}, []string{"a/3"}, []string{"u3"}},
+		"too few UIDs":          {[]string{"a/1", "a/2"}, []string{"u1"}, []string{"a/1", "a/2"}, nil},
+		"too many UIDs":         {[]string{"a/1"}, []string{"u1", "u2"}, []string{"a/1"}, nil},
+		"UIDs of nobody":        {nil, []string{"u1"}, nil, nil},
+		"of an older agent":     {[]string{"a/1"}, nil, []string{"a/1"}, nil},
+		"more than are counted": {many("a/1", 20), many("u", 20), many("a/1", 16), many("u", 16)},
+	} {
+		config := &v1beta1.NodeModulesConfig{Status: v1beta1.NodeModulesConfigStatus{Attempts: []v1beta1.NodeModuleAttempt{{
+			Namespace: "ns", Name: "m", State: v1beta1.AttemptInUse, Holders: tc.pods, HolderUIDs: tc.uids,
+		}}}}
+		dropped, changes := reported.Clean(config), !slices.Equal(tc.pods, tc.thenPods) || !slices.Equal(tc.uids, tc.thenUIDs)
+		if a := config.Status.Attempts[0]; !slices.Equal(a.Holders, tc.thenPods) || !slices.Equal(a.HolderUIDs, tc.thenUIDs) ||
+			(dropped > 0) != changes {
+			t.Errorf("%s: %q %q, %d dropped", name, a.Holders, a.HolderUIDs, dropped)
+		}
 	}
 }
 

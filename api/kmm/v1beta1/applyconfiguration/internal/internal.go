@@ -543,6 +543,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: attempt
       type:
         scalar: numeric
+    - name: holderUIDs
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
     - name: holders
       type:
         list:

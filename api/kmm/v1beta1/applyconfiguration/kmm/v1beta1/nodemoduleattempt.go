@@ -33,6 +33,9 @@ type NodeModuleAttemptApplyConfiguration struct {
 	NextRetry *v1.Time `json:"nextRetry,omitempty"`
 	// holders are the first pods of this node, as namespace/name, that use a module that should go.
 	Holders []string `json:"holders,omitempty"`
+	// holderUIDs are the UIDs of holders, in their order: another pod that gets the name of one is not
+	// meant. Unset: the agent does not tell them.
+	HolderUIDs []string `json:"holderUIDs,omitempty"`
 	// strikes counts node crashes during a load of this build.
 	Strikes *int32 `json:"strikes,omitempty"`
 	// strike is the last of them, while it keeps the build out.
@@ -117,6 +120,16 @@ func (b *NodeModuleAttemptApplyConfiguration) WithNextRetry(value v1.Time) *Node
 func (b *NodeModuleAttemptApplyConfiguration) WithHolders(values ...string) *NodeModuleAttemptApplyConfiguration {
 	for i := range values {
 		b.Holders = append(b.Holders, values[i])
+	}
+	return b
+}
+
+// WithHolderUIDs adds the given value to the HolderUIDs field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the HolderUIDs field.
+func (b *NodeModuleAttemptApplyConfiguration) WithHolderUIDs(values ...string) *NodeModuleAttemptApplyConfiguration {
+	for i := range values {
+		b.HolderUIDs = append(b.HolderUIDs, values[i])
 	}
 	return b
 }
