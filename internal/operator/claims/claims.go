@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"github.com/drover-project/drover/internal/shared/drain"
 )
 
 // DriverAnnotation on a DRA driver's DaemonSet names the driver, in case the Module no longer does.
@@ -40,22 +42,20 @@ func On(node *corev1.Node, held []resourcev1.ResourceClaim) []string {
 	return names
 }
 
-// Pods are those for which the claims of On are reserved, as namespace/name in order. They may be
-// on other nodes.
-func Pods(node *corev1.Node, held []resourcev1.ResourceClaim) []string {
-	var names []string
+// Pods are those for which the claims of On are reserved. They may be on other nodes.
+func Pods(node *corev1.Node, held []resourcev1.ResourceClaim) []drain.Meant {
+	var pods []drain.Meant
 	for i := range held {
 		if !at(node, held[i].Status.Allocation) {
 			continue
 		}
 		for _, user := range held[i].Status.ReservedFor {
 			if user.APIGroup == "" && user.Resource == "pods" {
-				names = append(names, held[i].Namespace+"/"+user.Name)
+				pods = append(pods, drain.Meant{Pod: held[i].Namespace + "/" + user.Name, UID: user.UID})
 			}
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return pods
 }
 
 // at reports whether devices can be on the node. When in doubt, they are.

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/drover-project/drover/internal/operator/claims"
+	"github.com/drover-project/drover/internal/shared/drain"
 )
 
 func claim(name, driver, node string, pods int) resourcev1.ResourceClaim {
@@ -52,5 +53,18 @@ func TestOn(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	if diff := cmp.Diff([]string{"team/anywhere", "team/there"}, claims.On(node, given)); diff != "" {
 		t.Errorf("claims on the node (-want +got):\n%s", diff)
+	}
+}
+
+// TestPods: a claim's pods are those of its namespace that it is reserved for, each with its UID.
+func TestPods(t *testing.T) {
+	given := []resourcev1.ResourceClaim{claim("there", "nic.example.com", "n", 0), claim("elsewhere", "nic.example.com", "m", 0)}
+	for i := range given {
+		given[i].Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{
+			{Resource: "pods", Name: "p", UID: "u1"}, {APIGroup: "example.com", Resource: "pods", Name: "q", UID: "u2"}}
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	if diff := cmp.Diff([]drain.Meant{{Pod: "team/p", UID: "u1"}}, claims.Pods(node, given)); diff != "" {
+		t.Errorf("pods (-want +got):\n%s", diff)
 	}
 }

@@ -24,8 +24,8 @@ const maxClaims = 3
 type Drain struct {
 	// Empty the node before anything is written.
 	Empty bool
-	// Evict are pods that hold the kernel module, or devices of its driver, as namespace/name.
-	Evict []string
+	// Evict are pods that hold the kernel module, or devices of its driver.
+	Evict []drain.Meant
 	// Uncordon what was cordoned for the Module.
 	Uncordon bool
 	// Options of the Module's rollout.
@@ -77,7 +77,7 @@ func (p *Pass) pods(n *Node, a *Aim, t *Turn, d *Delivery) Drain {
 		return r
 	}
 	if ready && policy != v1beta1.DrainNone && policy != "" && n.Attempt != nil && n.Attempt.State == v1beta1.AttemptInUse {
-		r.Evict = n.Attempt.Holders
+		r.Evict = p.holders(n)
 	}
 	r.Uncordon = drain.Marked(n.Node, p.Key) && !p.underway(n, a, t, d)
 	return r

@@ -11,6 +11,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/delivery"
+	"github.com/drover-project/drover/internal/shared/drain"
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
@@ -40,7 +41,7 @@ func TestWhatAHoldKeepsBack(t *testing.T) {
 			given: Plan{Delivery: load, Drain: Drain{Empty: true}, Holds: []Hold{{By: Pods, Problem: blocked}}}, tell: blocked,
 		},
 		"pods hold what the order unloads": {
-			given: Plan{Delivery: load, Drain: Drain{Evict: []string{"a/b"}}, Holds: []Hold{{By: Pods}}}, then: order,
+			given: Plan{Delivery: load, Drain: Drain{Evict: []drain.Meant{{Pod: "a/b"}}}, Holds: []Hold{{By: Pods}}}, then: order,
 		},
 		"devices are claimed":     {given: Plan{Delivery: carry, Drain: Drain{Hold: claimed}}, tell: claimed.Problem},
 		"the driver leaves first": {given: Plan{Delivery: load, Drain: leaves}, then: first},

@@ -96,6 +96,8 @@ type Memory struct {
 	Silent map[types.UID]time.Time
 	// Drains are the nodes, by name, that are being emptied or have passed their turn.
 	Drains map[string]Wait
+	// Seen are the nodes, by name, whose agents name pods without UIDs.
+	Seen map[string]Seen
 }
 
 // Sight is what the process knows of a carrier.

@@ -31,6 +31,8 @@ type Vacancy struct {
 	Spared, Kept bool
 	// Pods that have to leave.
 	Pods []Leaver
+	// Seen is whom the agent means, where it tells no UIDs and this pass looked; or nil.
+	Seen *Seen
 }
 
 // Leaver is a pod that has to leave.
@@ -45,7 +47,7 @@ func (l *Leaver) text() string { return l.Pod.Namespace + "/" + l.Pod.Name + " (
 
 // InTheWay reports whether a pod has to leave a node. An agent names pods of its own node only.
 func (d *Drain) InTheWay(node string, pod *corev1.Pod) bool {
-	named := d.Empty || slices.Contains(d.Evict, pod.Namespace+"/"+pod.Name)
+	named := d.Empty || slices.ContainsFunc(d.Evict, func(m drain.Meant) bool { return m.Is(pod) })
 	return named && pod.Spec.NodeName == node && drain.Goes(pod)
 }
 

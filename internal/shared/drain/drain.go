@@ -77,6 +77,19 @@ func patch(node *corev1.Node, names any, unschedulable bool) ([]byte, error) {
 	return text, nil
 }
 
+// Meant is a pod that somebody has named.
+type Meant struct {
+	// Pod as namespace/name.
+	Pod string
+	// UID tells it from others that have or had its name; empty: it is not known.
+	UID types.UID
+}
+
+// Is reports whether that is the pod.
+func (m Meant) Is(pod *corev1.Pod) bool {
+	return m.Pod == pod.Namespace+"/"+pod.Name && (m.UID == "" || m.UID == pod.UID)
+}
+
 // Goes reports whether a pod must leave before its node is empty. DaemonSet and static pods stay,
 // since they would be back at once, and so do carriers, which bring images.
 func Goes(pod *corev1.Pod) bool {

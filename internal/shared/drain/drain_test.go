@@ -138,3 +138,15 @@ func TestWhatAnEvictionWouldLose(t *testing.T) {
 		})
 	}
 }
+
+func TestWhoIsMeant(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "db-0", UID: "u1"}}
+	for meant, want := range map[Meant]bool{
+		{Pod: "team/db-0", UID: "u1"}: true, {Pod: "team/db-0"}: true,
+		{Pod: "team/db-0", UID: "u0"}: false, {Pod: "other/db-0", UID: "u1"}: false, {Pod: "team/db-1"}: false, {UID: "u1"}: false,
+	} {
+		if got := meant.Is(pod); got != want {
+			t.Errorf("%+v is it: %t", meant, got)
+		}
+	}
+}

@@ -126,10 +126,11 @@ type Controller struct {
 	desired desired.Memory
 	pace    pace.Pace
 	// unwanted has nodes in their grace, by UID, silent those that have not answered, and drains those
-	// that are emptied, by name.
+	// that are emptied, by name. holders are whom agents mean that tell no UIDs.
 	unwanted recollection[types.UID, time.Time]
 	silent   recollection[types.UID, time.Time]
 	drains   recollection[string, nodeplan.Wait]
+	holders  recollection[string, nodeplan.Seen]
 	// rests are the nodes where the last pass found nothing to do.
 	rests rests
 	// seen is since when nodes have what is rolled out.

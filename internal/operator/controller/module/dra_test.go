@@ -23,8 +23,8 @@ import (
 	"github.com/drover-project/drover/internal/testkit/env"
 )
 
-// claim is one that a pod on the node holds a device by, as the scheduler leaves it.
-func (w *world) claim(driver string, node *corev1.Node) *resourcev1.ResourceClaim {
+// claim is one that the pod p on the node holds a device by, as the scheduler leaves it.
+func (w *world) claim(driver string, node *corev1.Node, pod types.UID) *resourcev1.ResourceClaim {
 	w.Helper()
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "claim"}}
 	claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "d",
@@ -35,7 +35,7 @@ func (w *world) claim(driver string, node *corev1.Node) *resourcev1.ResourceClai
 	}}}}
 	claim.Status.Allocation.Devices.Results = []resourcev1.DeviceRequestAllocationResult{{Request: "d", Driver: driver, Pool: node.Name,
 		Device: "d0"}}
-	claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "p1"}}
+	claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: pod}}
 	w.must(w.admin.Status().Update(w.Context(), claim))
 	return claim
 }
@@ -64,7 +64,7 @@ func TestAModuleWithClaimedDevicesStaysWhole(t *testing.T) {
 		Spec: corev1.PodSpec{NodeName: node.Name, Containers: []corev1.Container{{Name: "dra", Image: "example.com/driver:1"}}},
 	}
 	w.must(w.admin.Create(t.Context(), pod))
-	claim := w.claim(driver, node)
+	claim := w.claim(driver, node, "p1")
 	w.must(w.admin.Delete(t.Context(), m))
 
 	w.pass(m)
@@ -144,7 +144,7 @@ func TestADriverThatIsNoLongerAskedForKeepsItsClaims(t *testing.T) {
 				}},
 			}
 			w.must(w.admin.Create(t.Context(), ds))
-			w.claim(driver, node)
+			w.claim(driver, node, "p1")
 			w.must(w.admin.Get(t.Context(), client.ObjectKeyFromObject(m), m))
 			change(m)
 			w.must(w.admin.Update(t.Context(), m))
@@ -182,7 +182,7 @@ func TestTheNewestClaimCounts(t *testing.T) {
 		Container: v1beta1.WorkloadContainer{Image: "example.com/driver:1"}}
 	w.must(w.admin.Update(t.Context(), m))
 	w.load(node, m)
-	w.claim(m.Spec.DRA.DriverName, node)
+	w.claim(m.Spec.DRA.DriverName, node, "p1")
 	w.must(w.admin.Delete(t.Context(), m))
 	for range 3 {
 		w.pass(m)
@@ -244,7 +244,7 @@ func TestDevicesAreTaintedForAChange(t *testing.T) {
 				m.Spec.DRA = &v1beta1.DRASpec{DriverName: w.namespace + ".example.com",
 					Container: v1beta1.WorkloadContainer{Image: "example.com/driver:1"}}
 			})
-			claim := w.claim(m.Spec.DRA.DriverName, node)
+			claim := w.claim(m.Spec.DRA.DriverName, node, "p1")
 			tainted := func(when string, want bool) {
 				t.Helper()
 				if taints.tainted[node.Name] != want {

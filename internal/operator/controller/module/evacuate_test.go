@@ -193,40 +193,6 @@ func TestADrainSparesTheOperator(t *testing.T) {
 	}
 }
 
-// TestHoldersAreEvicted: only those that the agent names, that run on its node, and that do not
-// come back at once.
-func TestHoldersAreEvicted(t *testing.T) {
-	w := newWorld(t)
-	node, m := w.upgrade(v1beta1.DrainHolders)
-	holder, daemon, other := w.app(node, "holder", "ReplicaSet"), w.app(node, "daemon", "DaemonSet"), w.app(node, "other", "ReplicaSet")
-	away := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "another"}}
-	elsewhere := w.app(away, "elsewhere", "ReplicaSet")
-	w.pass(m)
-	if got := w.ordered(node, m).Config.ContainerImage; got != "registry.example/nic:2" {
-		t.Fatalf("ordered %s", got)
-	}
-	status := w.live(w.ordered(node, m), time.Hour)
-	status.Modules[0].Config.ContainerImage = "registry.example/nic:1"
-	status.Modules[0].Observed.Delivery = "before"
-	status.Attempts = []v1beta1.NodeModuleAttempt{{
-		Namespace: m.Namespace, Name: m.Name, State: v1beta1.AttemptInUse, Reason: v1beta1.ReasonInUse, Message: "in use",
-		LastTransitionTime: metav1.NewTime(w.clock.Now()),
-		Holders:            []string{w.namespace + "/daemon", w.namespace + "/elsewhere", w.namespace + "/holder"},
-	}}
-	w.agent(node, status)
-
-	w.restarted(m)
-
-	for pod, want := range map[*corev1.Pod]bool{holder: true, daemon: false, other: false, elsewhere: false} {
-		if w.gone(pod) != want {
-			t.Errorf("pod %s gone: %t", pod.Name, !want)
-		}
-	}
-	if is, by := w.cordoned(node); is || by != "" {
-		t.Errorf("cordoned %t for %q", is, by)
-	}
-}
-
 // TestAnOrderToUnloadFollowsTheModulesUnloadPolicy as long as there is the Module.
 func TestAnOrderToUnloadFollowsTheModulesUnloadPolicy(t *testing.T) {
 	w := newWorld(t)

@@ -39,7 +39,7 @@ func (c *Controller) plan(snap *snapshot) *plan {
 	snap.Carriers = nodeplan.Carriers{Image: c.options.AgentImage, Mode: c.options.DeliveryMode, User: c.options.CarrierUser}
 	snap.Memory = c.ledger.memory(snap.Key)
 	snap.Memory.Unwanted, snap.Memory.Drains = c.unwanted.of(snap.Key), c.drains.of(snap.Key)
-	snap.Memory.Silent = c.silent.of(snap.Key)
+	snap.Memory.Silent, snap.Memory.Seen = c.silent.of(snap.Key), c.holders.of(snap.Key)
 	snap.Now = c.options.Clock.Now()
 
 	c.rests.mark(snap)

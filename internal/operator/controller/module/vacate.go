@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -60,7 +61,7 @@ func (c *Controller) vacate(ctx context.Context, p *plan) error {
 	if err := kube.Each(bounded, c.options.Parallelism, pods, c.evict); err != nil && ctx.Err() != nil {
 		return fmt.Errorf("evict pods: %w", err)
 	}
-	now, waits := c.options.Clock.Now(), map[string]nodeplan.Wait{}
+	now, waits, seen := c.options.Clock.Now(), map[string]nodeplan.Wait{}, map[string]nodeplan.Seen{}
 	for i := range p.plans {
 		pl := &p.plans[i]
 		hold, wait := pl.Vacated(tried[pl], p.Memory.Drains[pl.Node.Name], now)
@@ -70,8 +71,12 @@ func (c *Controller) vacate(ctx context.Context, p *plan) error {
 		if wait != (nodeplan.Wait{}) {
 			waits[pl.Node.Name] = wait
 		}
+		if s := pl.Saw(tried[pl], p.Memory.Seen[pl.Node.Name]); s != nil {
+			seen[pl.Node.Name] = *s
+		}
 	}
 	c.drains.note(p.Key, waits)
+	c.holders.note(p.Key, seen)
 	return nil
 }
 
@@ -85,7 +90,9 @@ func (c *Controller) prepare(ctx context.Context, key types.NamespacedName, v *v
 			v.Refused = fmt.Sprintf("list the pods of node %s: %v", node, err)
 			return ctx.Err()
 		}
-		v.Vacancy = d.Vacancy(slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return c.itself(&pod) || !d.InTheWay(node, &pod) }))
+		inTheWay := slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return c.itself(&pod) || !d.InTheWay(node, &pod) })
+		v.Vacancy = d.Vacancy(inTheWay)
+		v.plan.Look(&v.Vacancy, inTheWay)
 		if v.Spared && d.Empty {
 			return ctx.Err()
 		}
@@ -109,14 +116,16 @@ func (c *Controller) itself(pod *corev1.Pod) bool {
 	return c.options.Self.Name != "" && hostname.Of(pod.Name) == c.options.Self.Name && pod.Namespace == c.options.Self.Namespace
 }
 
-// evict asks for a pod's eviction and notes the answer. The next pass asks again.
+// evict asks for a pod's eviction and notes the answer. The next pass asks again. Another pod that
+// has got its name meanwhile is not evicted: nobody has looked at it.
 func (c *Controller) evict(ctx context.Context, l *nodeplan.Leaver) error {
 	eviction := &policyv1.Eviction{}
 	eviction.Name, eviction.Namespace = l.Pod.Name, l.Pod.Namespace
+	eviction.DeleteOptions = &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.Pod.UID}}
 	switch err := c.client.SubResource("eviction").Create(ctx, l.Pod, eviction); {
 	case err == nil:
 		l.Said = nodeplan.Ending
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		l.Said = ""
 	case ctx.Err() == nil:
 		l.Said, l.Refused = refusalOf(err), true

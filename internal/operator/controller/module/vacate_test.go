@@ -191,7 +191,7 @@ func TestADrainFreesClaims(t *testing.T) {
 			w.control = module.New(w.operator, w.operator,
 				module.Options{AgentImage: env.AgentImage, Clock: w.clock, Recorder: kube.NewRecorder(w.events), DRA: true})
 			user, other := w.app(node, "p", "ReplicaSet"), w.app(node, "other", "ReplicaSet")
-			claim, before := w.claim(driver, node), w.ordered(node, m).Config.ContainerImage
+			claim, before := w.claim(driver, node, user.UID), w.ordered(node, m).Config.ContainerImage
 
 			w.pass(m)
 			if got := w.ordered(node, m); got.Config.ContainerImage != before || got.State == v1beta1.NodeModuleDraining {
