@@ -231,5 +231,6 @@ var Silent = map[string]string{
 	v1beta1.ReasonDeviceClassConflict: "no metric counts it: the Module's conditions and an event say it",
 	v1beta1.ReasonPolicyDenied:        "an administrator decided it: the Module's conditions and an event say it",
 	v1beta1.ReasonStartupTaintDenied:  "an administrator decides it: the Module's conditions say it",
+	v1beta1.ReasonTainted:             "an administrator, or a tool of theirs, asked for it",
 	v1beta1.ReasonUnsupportedNode:     "no node counts that cannot run an agent",
 }

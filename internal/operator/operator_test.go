@@ -270,6 +270,8 @@ func TestParseFlags(t *testing.T) {
 		"profiles by IPv6":    {args: []string{"--agent-image=a:1", "--pprof-bind-address=[::1]:6060"}},
 		"profiles for all":    {args: []string{"--agent-image=a:1", "--pprof-bind-address=:6060"}, bad: true},
 		"profiles by a name":  {args: []string{"--agent-image=a:1", "--pprof-bind-address=localhost:6060"}, bad: true},
+		"taints that ask":     {args: []string{"--agent-image=a:1", "--unload-taints=example.com/upgrade,b"}},
+		"no key of a taint":   {args: []string{"--agent-image=a:1", "--unload-taints=b,a:NoSchedule"}, bad: true},
 		"verbosity and lists": {args: []string{"--agent-image=a:1", "-v=2", "--controllers=*,-plugin", "--leader-elect=false"}},
 	}
 	for name, tc := range cases {

@@ -32,6 +32,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/kube/process"
 	"github.com/drover-project/drover/internal/shared/modulepolicy"
+	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/profile"
 	"github.com/drover-project/drover/internal/shared/tracing/otlp"
 )
@@ -82,6 +83,8 @@ type Options struct {
 	NodeCondition bool
 	// StartupTaints are those that Modules may name.
 	StartupTaints modulepolicy.Taints
+	// UnloadTaints are those that ask for an unload.
+	UnloadTaints placement.UnloadTaints
 	// MetricsAddress serves metrics; "0" is off.
 	MetricsAddress string
 	// ProbeAddress serves /healthz and /readyz; "0" is off.
@@ -184,7 +187,7 @@ func (o *Options) readJobs(requests, limits, nodes string) (err error) {
 	return nil
 }
 
-// addNodeFlags are about what is written on Node objects.
+// addNodeFlags are about what is written on Node objects, or read there.
 func (o *Options) addNodeFlags(set *flag.FlagSet) {
 	set.BoolVar(&o.NodeCondition, "node-condition", false, "keep the condition "+v1beta1.NodeConditionKernelModules+" of nodes; needs the "+
 		"rights of config/node-condition")
@@ -192,6 +195,12 @@ func (o *Options) addNodeFlags(set *flag.FlagSet) {
 		"(of the namespace) may have removed by spec.startupTaint, besides <namespace>"+modulepolicy.OwnTaints+"<name>",
 		func(text string) (err error) {
 			o.StartupTaints, err = modulepolicy.ParseTaints(text)
+			return err
+		})
+	set.Func("unload-taints", "`keys` of taints, separated by commas, that ask for an unload: a node that gets one with the effect "+
+		"NoSchedule or NoExecute unloads at once all Modules that do not tolerate it, and loads them again when it goes",
+		func(text string) (err error) {
+			o.UnloadTaints, err = placement.ParseUnloadTaints(text)
 			return err
 		})
 }
@@ -253,7 +262,7 @@ func (o *Options) validate() error {
 // Module are the options of the controller that gives orders to nodes.
 func (o *Options) Module(recorder kube.Recorder, g *gate.Gate, numbers *metrics.Board) module.Options {
 	m := o.Orders
-	m.Clock = o.Time()
+	m.Clock, m.UnloadTaints = o.Time(), o.UnloadTaints
 	m.Recorder, m.Gate, m.Metrics, m.Images = recorder, g, numbers, o.Makes()
 	if name, err := os.Hostname(); err == nil { // else drains know no pod to spare
 		m.Self = types.NamespacedName{Namespace: o.Namespace, Name: name}

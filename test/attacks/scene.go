@@ -296,9 +296,9 @@ func controllers(mgr ctrl.Manager, o *operator.Options) map[string]operator.Cont
 	recorder := kube.NewRecorder(mgr.GetEventRecorder(operator.Name))
 	return map[string]operator.Controller{
 		"module":  module.New(c, live, o.Module(recorder, closed, numbers)),
-		"node":    node.New(c, node.Options{Makes: o.Makes(), Recorder: recorder, Metrics: numbers, Gate: closed}),
+		"node":    node.New(c, node.Options{Makes: o.Makes(), UnloadTaints: o.UnloadTaints, Recorder: recorder, Metrics: numbers, Gate: closed}),
 		"plugin":  plugin.New(c, live, plugin.Options{AgentImage: o.Orders.AgentImage, DRA: o.Orders.DRA, Gate: closed}),
-		"startup": startup.New(c, o.StartupTaints, closed),
+		"startup": startup.New(c, o.StartupTaints, o.UnloadTaints, closed),
 		"agents":  agentpod.New(c, live, o.Namespace, closed, nil),
 		"image":   moduleimage.New(c, live, o.Images(closed)),
 	}

@@ -94,6 +94,7 @@ const (
 	ReasonDrainBlocked           = "DrainBlocked"
 	ReasonMassDeselection        = "MassDeselection"
 	ReasonVersionLabel           = "VersionLabel"
+	ReasonTainted                = "Tainted"
 	ReasonModprobeUnsupported    = "ModprobeUnsupported"
 	ReasonBuildFailed            = "BuildFailed"
 	ReasonSignFailed             = "SignFailed"

@@ -19,6 +19,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/facts"
 	"github.com/drover-project/drover/internal/shared/modulepolicy"
+	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/status"
 )
@@ -167,8 +168,27 @@ func (v *View) Scene(m *v1beta1.Module) *facts.Scene {
 		Desired:    desired.New(m).With(desired.Images{Makes: len(images) > 0 || unmade != nil, Made: images, Problem: unmade}),
 		Plugins:    plugins,
 		Deliveries: facts.Deliveries(m, carriers),
+		Taints:     v.unloadTaints(m),
 		Silent:     m.DeletionTimestamp != nil && v.Now.After(m.DeletionTimestamp.Add(status.Silence)),
 	}
+}
+
+// unloadTaints are the taints that ask for an unload, as far as orders tell: the operator's flags
+// are not read.
+func (v *View) unloadTaints(m *v1beta1.Module) placement.UnloadTaints {
+	var keys placement.UnloadTaints
+	for i := range v.Nodes {
+		node := &v.Nodes[i]
+		o := status.EntryOf(v.Configs[node.Name], m.Namespace, m.Name).Order
+		taint := placement.Untolerated(placement.Tolerations(m), node)
+		if o == nil || o.Reason != v1beta1.ReasonTainted || taint == nil {
+			continue
+		}
+		if only := (placement.UnloadTaints{taint.Key}); only.KeepOut(m, node) { // else it may be another one
+			keys = append(keys, taint.Key)
+		}
+	}
+	return keys
 }
 
 // Fleet is all nodes, as the facts ask for them.

@@ -118,7 +118,9 @@ func outside(m *v1beta1.Module, nodes []corev1.Node, about *status.Module) []Cau
 	for i := range nodes {
 		n := &nodes[i]
 		taint := placement.Untolerated(placement.Tolerations(m), n)
-		known := slices.ContainsFunc(about.Nodes, func(known status.Node) bool { return known.Name == n.Name })
+		known := slices.ContainsFunc(about.Nodes, func(known status.Node) bool {
+			return known.Name == n.Name && (known.Wanted || known.Pending)
+		})
 		if taint == nil || known || !placement.Eligible(m, n) {
 			continue
 		}

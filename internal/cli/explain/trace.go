@@ -119,7 +119,7 @@ func (s *subject) trace() Trace {
 	t := Trace{Module: m.Namespace + "/" + m.Name, Node: node.Name}
 	problem, open := status.Why(&s.about, &s.known)
 	switch {
-	case !s.concerned:
+	case !s.concerned, !s.known.Wanted && !s.known.Pending:
 		t.Steps, t.State = []Step{s.selected(), s.tolerated()}, No
 		if i := slices.IndexFunc(t.Steps, func(s Step) bool { return s.State == No }); i >= 0 {
 			t.Answer = fmt.Sprintf("Module %s is not for node %s: %s.", t.Module, t.Node, t.Steps[i].Text)
@@ -179,7 +179,11 @@ func (s *subject) coming() []Step {
 
 func (s *subject) leaving() []Step {
 	holders := Waiting.step(reasons.StepHolders, "no user of the module is known")
-	return s.retry([]Step{s.selected(), s.allowed(), s.nodeReady(), s.ordered(), holders, s.loaded()})
+	steps := []Step{s.selected(), s.allowed(), s.nodeReady(), s.ordered(), holders, s.loaded()}
+	if s.known.Tainted != "" {
+		steps = slices.Insert(steps, 1, s.tolerated())
+	}
+	return s.retry(steps)
 }
 
 // mark puts the reason of the Module's condition into the trace, at the step that it is about.
@@ -281,9 +285,12 @@ func (s *subject) tolerated() Step {
 		return OK.step(reasons.StepTolerated, "the node has no taint")
 	case taint == nil:
 		return OK.step(reasons.StepTolerated, "the Module tolerates the node's taints")
+	case s.known.Tainted != "" && s.entry.Pending():
+		return OK.step(reasons.StepTolerated, "the taint "+s.known.Tainted+" asks for the unload")
 	case s.entry.Pending():
-		return OK.step(reasons.StepTolerated, "the taint "+taint.ToString()+" came later, and taints never unload")
+		return OK.step(reasons.StepTolerated, "the taint "+taint.ToString()+
+			" came later: only those that the operator's --unload-taints lists unload")
 	}
 	return No.step(reasons.StepTolerated, "the Module does not tolerate the taint "+taint.ToString()+
-		"; add it to spec.tolerations to load there")
+		"; add it to spec.tolerations to load there, or remove the taint")
 }

@@ -249,6 +249,18 @@ func TestOneNode(t *testing.T) {
 		"not-selected": func(w *world) {
 			w.node("hollow-1", func(n *corev1.Node) { n.Labels["nic"] = "no" })
 		},
+		"tainted-later": func(w *world) {
+			w.live(w.node("hollow-1", tainted))
+		},
+		"tainted": func(w *world) {
+			c := w.node("hollow-1", tainted)
+			w.live(c)
+			c.Spec.Modules[0].State, c.Spec.Modules[0].Reason = v1beta1.NodeModuleAbsent, v1beta1.ReasonTainted
+		},
+		"tainted-out": func(w *world) {
+			w.node("hollow-1", tainted)
+			w.order(w.node("hollow-2", tainted)).Reason = v1beta1.ReasonTainted
+		},
 		"untolerated": func(w *world) {
 			w.node("hollow-1", func(n *corev1.Node) {
 				n.Spec.Taints = []corev1.Taint{{Key: "dedicated", Value: "db", Effect: corev1.TaintEffectNoSchedule}}
@@ -293,6 +305,10 @@ func TestAllNodes(t *testing.T) {
 	}
 	f = blind(w.m, []cluster.Missing{{Right: "get, list on nodes (cluster-wide)", Shows: "which nodes are meant", Role: cluster.ViewerRole}})
 	golden(t, "fleet-blind", f.render(paint.Painter{}, w.m))
+}
+
+func tainted(n *corev1.Node) {
+	n.Spec.Taints = []corev1.Taint{{Key: "example.com/upgrade", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 }
 
 func golden(t *testing.T, name, got string) {

@@ -97,7 +97,7 @@ func on(scene *facts.Scene, live *v1beta1.Module, node *corev1.Node) (Action, st
 	a := scene.Wants(node)
 	want := a.State
 	version := kernel.Show(&node.Status.NodeInfo)
-	wanted := placement.Wanted(m, node, entry.Pending())
+	wanted := scene.Taints.Wanted(m, node, entry.Pending())
 	switch {
 	case !wanted && !entry.Pending():
 		if taint := placement.Untolerated(placement.Tolerations(m), node); taint != nil && placement.Eligible(m, node) {
@@ -106,6 +106,8 @@ func on(scene *facts.Scene, live *v1beta1.Module, node *corev1.Node) (Action, st
 		return "", ""
 	case placement.WishesFor(m, node).Paused:
 		return LeftAlone, "paused by annotation"
+	case !wanted && scene.Taints.Asks(m, node) != nil:
+		return Unload, "the taint " + scene.Taints.Asks(m, node).ToString() + " asks for it, and is not tolerated"
 	case !wanted:
 		return Unload, "the selector no longer chooses the node; " + after(m)
 	case m.Spec.ModuleLoader == nil && entry.Pending():

@@ -125,12 +125,17 @@ func TestPlan(t *testing.T) {
 	node("old-kernel", nil, aged)
 	node("lost-mapping", live, aged)
 	node("deselected", live, func(n *corev1.Node) { n.Labels = nil })
+	node("told", live, func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: "upgrade", Effect: corev1.TaintEffectNoSchedule}}
+		o := &view.Configs["told"].Spec.Modules[0]
+		o.State, o.Reason = v1beta1.NodeModuleAbsent, v1beta1.ReasonTainted
+	})
 	node("foreign", nil, func(n *corev1.Node) { n.Labels = nil })
 	node("tainted", nil, taint)
 	node("paused", live, func(n *corev1.Node) { n.Annotations = map[string]string{v1beta1.PausedAnnotation: ""} })
 	p := Plan{Module: "drivers/nic", Steps: decide(live, next, view), Plugin: plugin(live, next)}
 
-	const want = `Module drivers/nic (changed): 1 load, 2 reload, 2 unload, 1 not covered, 2 left alone, 1 unchanged.
+	const want = `Module drivers/nic (changed): 1 load, 2 reload, 3 unload, 1 not covered, 2 left alone, 1 unchanged.
 The API server would take it (dry run); nothing was changed.
 
 NOT COVERED  1: old-kernel
@@ -141,6 +146,9 @@ UNLOAD       1: lost-mapping
 
 UNLOAD       1: deselected
              the selector no longer chooses the node; after 5m (spec.rollout.deselectGracePeriod is not set)
+
+UNLOAD       1: told
+             the taint upgrade:NoSchedule asks for it, and is not tolerated
 
 RELOAD       2: old-version-1, old-version-2
              image registry.example.com/nic:1 becomes registry.example.com/nic:2, delivered first

@@ -43,16 +43,18 @@ func All(mgr ctrl.Manager, o *operator.Options, s Shared) map[string]operator.Co
 	c, live, now := mgr.GetClient(), mgr.GetAPIReader(), o.Time()
 	recorder := kube.NewRecorder(mgr.GetEventRecorder(operator.Name))
 	all := map[string]operator.Controller{
-		"module":   module.New(c, live, o.Module(recorder, s.Gate, s.Metrics)),
-		"node":     node.New(c, node.Options{Makes: o.Makes(), Recorder: recorder, Metrics: s.Metrics, Gate: s.Gate, Now: now.Now}),
+		"module": module.New(c, live, o.Module(recorder, s.Gate, s.Metrics)),
+		"node": node.New(c, node.Options{
+			Makes: o.Makes(), UnloadTaints: o.UnloadTaints, Recorder: recorder, Metrics: s.Metrics, Gate: s.Gate, Now: now.Now,
+		}),
 		"plugin":   plugin.New(c, live, plugin.Options{AgentImage: o.Orders.AgentImage, DRA: o.Orders.DRA, Role: role, Gate: s.Gate}),
 		"guard":    s.Guard,
-		"startup":  startup.New(c, o.StartupTaints, s.Gate),
+		"startup":  startup.New(c, o.StartupTaints, o.UnloadTaints, s.Gate),
 		"agentpod": agentpod.New(c, live, o.Namespace, s.Gate, now),
 		"ooto":     ooto.New(c, live, ooto.Options{Gate: s.Gate, Recorder: recorder, Clock: now}),
 	}
 	if o.NodeCondition {
-		all["condition"] = condition.New(c, s.Gate, now.Now)
+		all["condition"] = condition.New(c, o.UnloadTaints, s.Gate, now.Now)
 	}
 	if o.Mode == operator.ModeSpoke {
 		all["claims"] = claims.New(c, live, o.Namespace)

@@ -25,6 +25,8 @@ const (
 	ReasonMappingLost = "MappingLost"
 	// ReasonLoaderRemoved: the Module has no moduleLoader.
 	ReasonLoaderRemoved = "LoaderRemoved"
+	// ReasonTainted: a taint of the node asks for it.
+	ReasonTainted = v1beta1.ReasonTainted
 	// ReasonVersionLabel: the node label that drives ordered upgrades has been taken off the node.
 	ReasonVersionLabel = "VersionLabelRemoved"
 )
@@ -82,9 +84,12 @@ func (p *Pass) Aim(n *Node) Aim {
 	case m == nil || m.DeletionTimestamp != nil:
 		a.Unload = ReasonDeleted
 		return a
+	case p.Taints.Asks(m, n.Node) != nil: // whoever put it on waits for the unload
+		a.Unload = ReasonTainted
+		return a
 	case m.Spec.ModuleLoader == nil: // perhaps by a slip
 		return p.grace(n, a, ReasonLoaderRemoved)
-	case !placement.Wanted(m, n.Node, n.follows()):
+	case !p.Taints.Wanted(m, n.Node, n.follows()):
 		return p.grace(n, a, ReasonDeselected)
 	case rollout.Labelled(m):
 		version, ok := n.Node.Labels[v1beta1.VersionWorkerLabel(m.Namespace, m.Name)]
@@ -257,7 +262,7 @@ func (p *Pass) part(n *Node, a *Aim) (rollout.Node, bool) {
 		Passed: waited.Passed,
 	}
 	wants := p.Wants.On(&n.Node.Status.NodeInfo)
-	return desired.Part(p.Module, &wants, f)
+	return desired.Part(p.Module, &wants, p.Taints, f)
 }
 
 // late reports whether a delivery does not come: it failed lately, or its carrier is stuck.

@@ -26,6 +26,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/kernel"
 	"github.com/drover-project/drover/internal/shared/modulepolicy"
+	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/rollout"
 	"github.com/drover-project/drover/internal/shared/strikes"
@@ -43,6 +44,8 @@ type Pass struct {
 	// Wants is nil without a Module.
 	Wants   *desired.Fleet
 	Verdict strikes.Verdict
+	// Taints are those that ask for an unload.
+	Taints placement.UnloadTaints
 	// Policies are the cluster's ModulePolicies, and Namespace the labels of the Module's namespace.
 	Policies  modulepolicy.Set
 	Namespace map[string]string

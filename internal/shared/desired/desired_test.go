@@ -10,6 +10,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
@@ -37,6 +38,7 @@ var (
 func TestPart(t *testing.T) {
 	for name, tc := range map[string]struct {
 		module *v1beta1.Module
+		taints placement.UnloadTaints
 		makes  bool
 		given  func(node *corev1.Node, f *rollout.Facts)
 		none   bool
@@ -60,6 +62,20 @@ func TestPart(t *testing.T) {
 			deselected(node, f)
 			f.Later = true
 		}, stage: rollout.Leaving, later: true},
+		"a taint":                  {module: module(mapped), given: tainted, stage: rollout.Behind},
+		"a taint asks for it":      {module: module(mapped), taints: asking, given: tainted, stage: rollout.Leaving},
+		"asks, and is carried out": {module: module(mapped), taints: asking, given: both(tainted, unloads), stage: rollout.Going},
+		"has asked for it":         {module: module(mapped), taints: asking, given: both(tainted, nothing), stage: rollout.Out},
+		"asks, where no mapping matches": {
+			module: module(foreign), taints: asking, given: both(tainted, nothing), none: true,
+		},
+		"asks, and has another taint, too": {
+			module: module(mapped), taints: placement.UnloadTaints{"other"}, given: both(tainted, nothing), none: true,
+		},
+		"asks a moment after it was deselected": {module: module(mapped), taints: asking, given: func(node *corev1.Node, f *rollout.Facts) {
+			tainted(node, f)
+			f.Later = true
+		}, stage: rollout.Leaving},
 		"not selected": {module: module(mapped), given: func(node *corev1.Node, f *rollout.Facts) {
 			deselected(node, f)
 			nothing(node, f)
@@ -76,7 +92,7 @@ func TestPart(t *testing.T) {
 				tc.given(node, &f)
 			}
 			a := desired.New(tc.module).With(desired.Images{Makes: tc.makes}).On(&node.Status.NodeInfo)
-			n, has := desired.Part(tc.module, &a, f)
+			n, has := desired.Part(tc.module, &a, tc.taints, f)
 			if has == tc.none || has && (n.Stage != tc.stage || n.Paused != tc.paused || n.Later != tc.later) {
 				t.Errorf("%+v, %t", n, has)
 			}
@@ -87,6 +103,19 @@ func TestPart(t *testing.T) {
 func nothing(_ *corev1.Node, f *rollout.Facts)       { f.Order = nil }
 func unloads(_ *corev1.Node, f *rollout.Facts)       { f.Order.State = v1beta1.NodeModuleAbsent }
 func deselected(node *corev1.Node, _ *rollout.Facts) { node.Labels = nil }
+func tainted(node *corev1.Node, _ *rollout.Facts) {
+	node.Spec.Taints = []corev1.Taint{{Key: asking[0], Effect: corev1.TaintEffectNoExecute}}
+}
+
+func both(a, b func(*corev1.Node, *rollout.Facts)) func(*corev1.Node, *rollout.Facts) {
+	return func(node *corev1.Node, f *rollout.Facts) {
+		a(node, f)
+		b(node, f)
+	}
+}
+
+// asking is what asks for an unload.
+var asking = placement.UnloadTaints{"example.com/upgrade"}
 
 // TestMemory: a Module is compiled once per generation, and a namesake is another one.
 func TestMemory(t *testing.T) {

@@ -228,10 +228,11 @@ func (a *Answer) Missing(holds func(delivery string) bool) *reasons.Problem {
 }
 
 // Part is a node's part of the rollout of m, of which a is wanted there; false: it has none. Of the
-// facts, Config, Delivery, OnReboot and Unknown are the answer's; all others are the caller's.
-func Part(m *v1beta1.Module, a *Answer, f rollout.Facts) (rollout.Node, bool) {
+// facts, Config, Delivery, OnReboot, Unknown and Tainted are found here, all others by the caller.
+func Part(m *v1beta1.Module, a *Answer, taints placement.UnloadTaints, f rollout.Facts) (rollout.Node, bool) {
 	follows := f.Order != nil || f.Live != nil
-	switch wanted := placement.Wanted(m, f.Node, follows); {
+	f.Tainted = taints.Asks(m, f.Node) != nil
+	switch wanted := taints.Wanted(m, f.Node, follows); {
 	case wanted && a.State != nil:
 		f.Config, f.Delivery = &a.State.Config, a.State.Delivery
 		f.OnReboot = m.Spec.ModuleLoader.Container.UnloadPolicy == v1beta1.UnloadOnReboot
@@ -239,7 +240,7 @@ func Part(m *v1beta1.Module, a *Answer, f rollout.Facts) (rollout.Node, bool) {
 		f.Replaces = len(kernel.InTreeModules(f.Config)) > 0 && !placement.Starting(m, f.Node)
 		// Without its image, it can take no turn.
 		f.Paused = f.Paused || a.Missing(f.Holds) != nil
-	case !follows:
+	case !follows && (a.State == nil || !taints.KeepOut(m, f.Node)):
 		return rollout.Node{}, false
 	case wanted && a.Err != nil:
 		f.Unknown = true

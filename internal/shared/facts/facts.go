@@ -27,6 +27,8 @@ type Scene struct {
 	Module  *v1beta1.Module
 	Desired *desired.Fleet // what it wants of nodes
 	Held    Held           // the deliveries that go to no further node; see [Judge]
+	// Taints are those that ask for an unload.
+	Taints placement.UnloadTaints
 	// Seen is since when nodes have what is rolled out; nil: as they say themselves.
 	Seen    *rollout.Sightings
 	Configs map[string]*v1beta1.NodeModulesConfig // the NodeModulesConfigs by name
@@ -58,18 +60,20 @@ func (s *Scene) Entry(node string) status.Entry {
 	return status.EntryOf(s.Configs[node], s.Module.Namespace, s.Module.Name)
 }
 
-// Node is what is known of one node; false: the Module is not wanted there and nothing of it is.
+// Node is what is known of one node; false: the Module is not wanted there and nothing of it is,
+// and no taint that asks for an unload is why.
 func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
-	entry := s.Entry(node.Name)
-	wanted := placement.Wanted(s.Module, node, entry.Pending())
+	entry, tainted := s.Entry(node.Name), s.tainted(node)
+	wanted := s.Taints.Wanted(s.Module, node, entry.Pending())
 	if !wanted && !entry.Pending() {
-		return status.Node{}, false
+		return status.Node{Name: node.Name, Ready: placement.Ready(node), Tainted: tainted}, s.Taints.KeepOut(s.Module, node)
 	}
 	a := s.Wants(node)
 	return status.Node{
 		Name:     node.Name,
 		Ready:    placement.Ready(node),
 		Wanted:   wanted,
+		Tainted:  tainted,
 		Kernel:   kernel.Show(&node.Status.NodeInfo),
 		Unmapped: s.unmapped(&a),
 		Ordered:  entry.Ordered(),
@@ -90,6 +94,14 @@ func (s *Scene) Node(node *corev1.Node) (status.Node, bool) {
 		Unlabelled:   s.unlabelled(node),
 		Labels:       s.labels(node.Name),
 	}, true
+}
+
+// tainted is the key of the node's taint that asks for the unload; empty: none does.
+func (s *Scene) tainted(node *corev1.Node) string {
+	if taint := s.Taints.Asks(s.Module, node); taint != nil {
+		return taint.Key
+	}
+	return ""
 }
 
 // See adds what is known of the nodes, and of the rollout, to what is known of the Module.
@@ -181,7 +193,7 @@ func (s *Scene) parts(nodes []*corev1.Node) []rollout.Node {
 // part is a node's part of the rollout; false: it has none.
 func (s *Scene) part(node *corev1.Node) (rollout.Node, bool) {
 	entry, a := s.Entry(node.Name), s.Wants(node)
-	return desired.Part(s.Module, &a, rollout.Facts{
+	return desired.Part(s.Module, &a, s.Taints, rollout.Facts{
 		Node: node, Entry: entry.Entry,
 		// A build that is held, or denied, does not wait for a turn.
 		Paused: placement.WishesFor(s.Module, node).Paused || s.Held.On(a.State, entry) != nil || s.denied(node.Name, &a, entry) != nil,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/desired"
+	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/reasons"
 )
 
@@ -78,6 +79,10 @@ func TestTheStatusSeesTheTurnsThatAreGiven(t *testing.T) {
 				return nil
 			}
 		}, "b", 0},
+		"a taint that asks for the unload, without a place": {func(_ *v1beta1.Module, nodes []*corev1.Node, s *Scene) {
+			s.Taints = placement.UnloadTaints{"upgrade"}
+			nodes[0].Spec.Taints = []corev1.Taint{{Key: "upgrade", Effect: corev1.TaintEffectNoSchedule}}
+		}, "a", 1},
 		"a node with no grace goes at once": {func(m *v1beta1.Module, nodes []*corev1.Node, s *Scene) {
 			m.Spec.Rollout = &v1beta1.RolloutSpec{DeselectGracePeriod: &metav1.Duration{}}
 			nodes[0].Labels = nil

@@ -76,12 +76,6 @@ func Eligible(m *v1beta1.Module, node *corev1.Node) bool {
 	return Selects(m, node) && AgentExpected(node)
 }
 
-// Wanted reports whether the node should hold the kernel module, its kernel's mapping aside. Taints
-// count only until the node follows the Module: a taint or a cordon must never unload.
-func Wanted(m *v1beta1.Module, node *corev1.Node, follows bool) bool {
-	return Eligible(m, node) && (follows || Untolerated(Tolerations(m), node) == nil)
-}
-
 // Tolerations are the Module's own, and one for the startup taint that Drover itself removes.
 func Tolerations(m *v1beta1.Module) []corev1.Toleration {
 	if m.Spec.StartupTaint == "" {
@@ -99,11 +93,7 @@ func Starting(m *v1beta1.Module, node *corev1.Node) bool {
 // Untolerated is the first taint that keeps the node out, or nil. It is part of the node.
 func Untolerated(tolerations []corev1.Toleration, node *corev1.Node) *corev1.Taint {
 	for i := range node.Spec.Taints {
-		taint := &node.Spec.Taints[i]
-		if taint.Effect == corev1.TaintEffectPreferNoSchedule || alwaysTolerated[taint.Key] {
-			continue
-		}
-		if !tolerates(tolerations, taint) {
+		if taint := &node.Spec.Taints[i]; !tolerates(tolerations, taint) {
 			return taint
 		}
 	}
@@ -111,6 +101,9 @@ func Untolerated(tolerations []corev1.Toleration, node *corev1.Node) *corev1.Tai
 }
 
 func tolerates(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
+	if taint.Effect == corev1.TaintEffectPreferNoSchedule || alwaysTolerated[taint.Key] {
+		return true
+	}
 	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
 		// Lt and Gt are off: a feature gate of the cluster, which is not known here, turns them on.
 		return t.ToleratesTaint(logr.Logger{}, taint, false)

@@ -80,7 +80,7 @@ func TestWanted(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			m := &v1beta1.Module{Spec: v1beta1.ModuleSpec{Selector: tc.selector, Tolerations: tc.tolerations}}
-			if got := placement.Wanted(m, tc.node, tc.follows); got != tc.then {
+			if got := placement.UnloadTaints(nil).Wanted(m, tc.node, tc.follows); got != tc.then {
 				t.Errorf("Wanted = %t, want %t", got, tc.then)
 			}
 		})
@@ -106,15 +106,15 @@ func TestReady(t *testing.T) {
 func TestStartupTaintDoesNotKeepOutWhatTakesItOff(t *testing.T) {
 	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "example.com/starting", Effect: corev1.TaintEffectNoExecute}}}}
 	m := &v1beta1.Module{Spec: v1beta1.ModuleSpec{Tolerations: []corev1.Toleration{{Key: "other", Operator: corev1.TolerationOpExists}}}}
-	if placement.Wanted(m, node, false) {
+	if placement.UnloadTaints(nil).Wanted(m, node, false) {
 		t.Error("another Module's startup taint is tolerated")
 	}
 	m.Spec.StartupTaint = "example.com/starting"
-	if !placement.Wanted(m, node, false) {
+	if !placement.UnloadTaints(nil).Wanted(m, node, false) {
 		t.Error("its own startup taint keeps the Module out")
 	}
 	node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule})
-	if placement.Wanted(m, node, false) || len(m.Spec.Tolerations) != 1 {
+	if placement.UnloadTaints(nil).Wanted(m, node, false) || len(m.Spec.Tolerations) != 1 {
 		t.Error("more than the startup taint is tolerated")
 	}
 }

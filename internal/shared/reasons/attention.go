@@ -268,15 +268,20 @@ var attention = []Reason{
 	},
 	{
 		Name: v1beta1.ReasonMassDeselection, Class: ClassAttention,
-		Meaning: "more nodes than `spec.rollout.maxUnavailable` lost the selector's labels or their mapping, or the Module its " +
-			"`moduleLoader`; they keep the kernel module",
-		Next: "restore the labels, the mapping or `spec.moduleLoader`; or confirm for an hour, by the operator's clock: `kubectl annotate " +
-			"module NAME --overwrite drover.dev/confirm-deselection=$(date -u +%FT%TZ)`",
+		Meaning: "more nodes than `spec.rollout.maxUnavailable` lost the selector's labels or their mapping, have a taint that " +
+			"asks for the unload (`Tainted`), or the Module lost its `moduleLoader`; they keep the kernel module",
+		Next: "restore the labels, the mapping or `spec.moduleLoader`, or remove the taints; or confirm for an hour, by the operator's " +
+			"clock: `kubectl annotate module NAME --overwrite drover.dev/confirm-deselection=$(date -u +%FT%TZ)`",
 	},
 	{
 		Name: v1beta1.ReasonPaused, Class: ClassAsAsked, Step: StepAllowed, Rank: 1,
 		Meaning: "paused by annotation: Drover reports, and loads and unloads nothing",
 		Next:    "remove `drover.dev/paused` from the Module, or from the nodes that the message names",
+	},
+	{
+		Name: v1beta1.ReasonTainted, Class: ClassAsAsked, Step: StepTolerated, Rank: 1,
+		Meaning: "a taint whose key the operator's `--unload-taints` lists asks for the unload, and the Module does not tolerate it",
+		Next:    "tolerate the taint that the message names in `spec.tolerations`, or remove it from the node: it is then loaded again",
 	},
 	{
 		Name: v1beta1.ReasonBuildFailed, Class: ClassAttention,

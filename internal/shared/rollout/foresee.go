@@ -19,7 +19,7 @@ type Forecast struct {
 	Left []Left
 	// Halt is why no node is begun with; zero: nothing.
 	Halt Halt
-	// Mass are deselected nodes that are too many to go without a confirmation.
+	// Mass are deselected or tainted nodes that are too many to go without a confirmation.
 	Mass []string
 }
 
@@ -94,10 +94,14 @@ func (g *game) end(steps [][]string) [][]string {
 // pass lets time go by until what was begun is done, or has soaked, and reports whether it helped.
 func (g *game) pass(p *Plan) bool {
 	before := len(g.nodes)
-	g.nodes = slices.DeleteFunc(g.nodes, func(n Node) bool { return n.Stage == Going && n.Ready })
+	g.nodes = slices.DeleteFunc(g.nodes, func(n Node) bool { return n.Stage == Going && n.Ready && !n.Tainted })
 	passed := len(g.nodes) < before
 	for i := range g.nodes {
-		if n := &g.nodes[i]; n.Stage == Given && n.Ready && n.Failed == "" && !n.Rests && n.Since.IsZero() {
+		n := &g.nodes[i]
+		if n.Stage == Going && n.Ready {
+			n.Stage, n.Serving, passed = Out, false, true
+		}
+		if n.Stage == Given && n.Ready && n.Failed == "" && !n.Rests && n.Since.IsZero() {
 			n.Since, n.Serving, passed = g.now, true, true
 		}
 	}
@@ -137,7 +141,7 @@ func why(n *Node, p *Plan) string {
 	case n.Paused:
 		return "paused by annotation"
 	case n.Stage == Leaving && len(p.Mass) > 0:
-		return "more nodes than may be unavailable are deselected, and nobody has confirmed that"
+		return "more nodes than may be unavailable are deselected or tainted, and nobody has confirmed that"
 	case n.Stage != Leaving && p.Halt == HaltPaused:
 		return "spec.rollout.paused is set"
 	case n.Stage != Leaving && p.Halt == HaltFailed:

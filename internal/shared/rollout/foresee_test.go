@@ -78,8 +78,8 @@ func TestForeseen(t *testing.T) {
 		"too many leave": {
 			nodes: []rollout.Node{leaving("a"), leaving("b"), behind("c")}, policy: rollout.Policy{MaxUnavailable: intstr.FromInt32(1)},
 			then: rollout.Forecast{Total: 3, Limit: 1, Steps: [][]string{{"c"}}, Mass: []string{"a", "b"}, Left: []rollout.Left{
-				{Node: "a", Why: "more nodes than may be unavailable are deselected, and nobody has confirmed that"},
-				{Node: "b", Why: "more nodes than may be unavailable are deselected, and nobody has confirmed that"},
+				{Node: "a", Why: "more nodes than may be unavailable are deselected or tainted, and nobody has confirmed that"},
+				{Node: "b", Why: "more nodes than may be unavailable are deselected or tainted, and nobody has confirmed that"},
 			}},
 		},
 		"who reboots sets the pace": {

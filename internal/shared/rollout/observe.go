@@ -101,6 +101,8 @@ type Facts struct {
 	Replaces bool
 	// Unknown: nobody can say what the Module asks for, and the node keeps what it has.
 	Unknown bool
+	// Tainted as in [Node].
+	Tainted bool
 	// Paused: no order reaches the node. Begun, Passed, Late and Later as in [Node].
 	Paused, Begun, Late, Later bool
 	Passed                     time.Time
@@ -110,7 +112,7 @@ type Facts struct {
 func Observe(f *Facts) Node {
 	n := Node{
 		Name: f.Node.Name, Ready: placement.Ready(f.Node), Serving: f.serving(), Late: f.Late, Paused: f.Paused || f.Unknown,
-		Build: f.Delivery, Held: f.Holds(f.Delivery), Stage: f.stage(), Begun: f.Begun, Passed: f.Passed,
+		Build: f.Delivery, Held: f.Holds(f.Delivery), Stage: f.stage(), Begun: f.Begun, Passed: f.Passed, Tainted: f.Tainted,
 	}
 	switch n.Stage {
 	case Given:
@@ -126,10 +128,10 @@ func Observe(f *Facts) Node {
 		n.Serving = n.Serving || n.First
 		n.Late = n.Late || f.refused()
 	case Leaving:
-		n.Later, n.Changing = f.Later, f.changing()
+		n.Later, n.Changing = f.Later && !f.Tainted, f.changing()
 	case Fresh:
 		n.Lost = f.lost()
-	case AtBoot, Going:
+	case AtBoot, Going, Out:
 	}
 	return n
 }
@@ -141,6 +143,8 @@ func (f *Facts) stage() Stage {
 		return Behind
 	case f.Unknown:
 		return Fresh
+	case f.Tainted && f.Order == nil && f.Live == nil:
+		return Out
 	case f.Config == nil && f.Order != nil && (!ordered || f.Order.State == v1beta1.NodeModuleDraining):
 		return Going
 	case f.Config == nil:

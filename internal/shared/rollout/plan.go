@@ -34,6 +34,8 @@ const (
 	Leaving
 	// Going nodes have it.
 	Going
+	// Out nodes have nothing of the Module, and only a taint that asks for an unload keeps it out.
+	Out
 )
 
 // Node is one node's part of a rollout.
@@ -77,6 +79,8 @@ type Node struct {
 	Paused bool
 	// Later: a leaving node that may yet be selected again.
 	Later bool
+	// Tainted: a taint of the node asks for the unload. Who put it on waits for that.
+	Tainted bool
 }
 
 // Load is one load on one node, by boot and the node's second. It is only compared for equality.
@@ -98,7 +102,8 @@ type Plan struct {
 	// Done nodes have what is rolled out, Underway ones have the order for it, Waiting ones do not.
 	Done, Underway, Waiting int
 	// Going nodes are no longer selected, and keep a place until they have carried out their order.
-	Going []string
+	// Out nodes were told to unload by a taint, and keep one until it goes.
+	Going, Out []string
 	// Failed are the names of nodes that failed, in order, and Reason why the first did.
 	Failed []string
 	Reason string
@@ -110,7 +115,7 @@ type Plan struct {
 	Lost  string
 	// Halt is why no further node is begun with; zero: nothing.
 	Halt Halt
-	// Mass are deselected nodes that are too many to go without a confirmation.
+	// Mass are deselected or tainted nodes that are too many to go without a confirmation.
 	Mass []string
 	// Confirmation is one for Mass that is not from the last hour; zero: there is none.
 	Confirmation time.Time
@@ -197,8 +202,12 @@ func (m *maker) count(n *Node) {
 		m.given(n)
 	case Leaving:
 		m.leaving = append(m.leaving, n)
-	case Going:
-		m.Going = append(m.Going, n.Name)
+	case Going, Out:
+		if n.Tainted {
+			m.Out = append(m.Out, n.Name)
+		} else {
+			m.Going = append(m.Going, n.Name)
+		}
 	}
 }
 
@@ -246,7 +255,7 @@ func (m *maker) unavailable(n *Node) bool {
 		return !n.Ready || !n.Serving || n.Changing
 	case Given:
 		return !n.Ready || n.Failed != "" || !n.Rests && (n.Since.IsZero() || !m.soaked(n))
-	case Going:
+	case Going, Out:
 		return true
 	case Fresh, AtBoot:
 		return n.Lost || !n.Ready
@@ -257,28 +266,37 @@ func (m *maker) unavailable(n *Node) bool {
 // places are how many more nodes may become unavailable.
 func (m *maker) places() int { return max(m.Limit-m.Unavailable, 0) }
 
-// unload lets nodes go that are no longer selected. What takes nothing away needs no place.
+// unload lets nodes go that are no longer selected. What takes nothing away needs no place, and no
+// tainted node does: whoever put the taint on has a budget. But more than the limit, with those
+// that are out, are a slip until somebody confirms them.
 func (m *maker) unload() {
-	var mass, lose []string
+	var mass, lose, told []string
 	for _, n := range m.leaving {
 		if n.Serving {
 			mass = append(mass, n.Name)
 		}
 		switch {
 		case n.Later || n.Paused:
-		case n.Serving && !n.Changing:
-			lose = append(lose, n.Name)
-		default:
+		case !n.Serving || n.Changing:
 			m.Start[n.Name] = true
+		case n.Tainted:
+			told = append(told, n.Name)
+		default:
+			lose = append(lose, n.Name)
 		}
 	}
 	confirmed := m.policy.confirmed(m.now)
-	if len(mass) > m.Limit && !confirmed {
-		m.Mass, m.Confirmation = mass, m.policy.Confirmed
-		if at := m.policy.Confirmed; at.After(m.now) {
-			m.again(at)
-		}
+	switch {
+	case len(mass) > m.Limit && !confirmed:
+		m.ask(mass)
 		return
+	case len(told) > 0 && len(told)+len(m.Out) > m.Limit && !confirmed:
+		m.ask(told)
+	default:
+		for _, name := range told {
+			m.Start[name] = true
+			m.Unavailable++
+		}
 	}
 	for _, name := range lose {
 		if !confirmed && m.places() == 0 {
@@ -286,6 +304,14 @@ func (m *maker) unload() {
 		}
 		m.Start[name] = true
 		m.Unavailable++
+	}
+}
+
+// ask holds nodes until somebody confirms that so many may go.
+func (m *maker) ask(mass []string) {
+	m.Mass, m.Confirmation = mass, m.policy.Confirmed
+	if at := m.policy.Confirmed; at.After(m.now) {
+		m.again(at)
 	}
 }
 

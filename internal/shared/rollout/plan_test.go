@@ -53,6 +53,11 @@ func failed(n *rollout.Node) { n.Failed = "RolledBack" }
 func rests(n *rollout.Node)  { n.Rests = true }
 func paused(n *rollout.Node) { n.Paused = true }
 func later(n *rollout.Node)  { n.Later = true }
+func told(n *rollout.Node)   { n.Tainted = true }
+
+func out(name string) rollout.Node {
+	return rollout.Node{Name: name, Stage: rollout.Out, Ready: true, Tainted: true}
+}
 
 func build(id string) func(*rollout.Node) {
 	return func(n *rollout.Node) { n.Build = id }
@@ -219,6 +224,17 @@ func TestWhoMayChangeNow(t *testing.T) {
 			then: "mass 3"},
 		"a pause of the rollout is not theirs": {
 			given: []rollout.Node{leaving("a")}, policy: with(plain, func(p *rollout.Policy) { p.Paused = true }), then: "start a, paused"},
+		"tainted ones need no place": {given: []rollout.Node{leaving("a", told), given("b"), given("c")}, policy: plain, then: "start a"},
+		"but take one":               {given: []rollout.Node{leaving("a", told), leaving("b"), given("c")}, policy: plain, then: "start a"},
+		"also when they are out": {
+			given: []rollout.Node{out("a"), {Name: "b", Stage: rollout.Going, Tainted: true}, behind("c")}, policy: plain, then: ""},
+		"more of them than may be unavailable stay, and others go": {
+			given: []rollout.Node{leaving("a", told), out("b"), out("c"), leaving("d", gone)}, policy: plain, then: "start d, mass 1"},
+		"until they are confirmed": {
+			given:  []rollout.Node{leaving("a", told), out("b"), out("c")},
+			policy: with(plain, func(p *rollout.Policy) { p.Confirmed = noon }), then: "start a"},
+		"with deselected ones, they are a slip": {
+			given: []rollout.Node{leaving("a", told), leaving("b"), leaving("c", later)}, policy: plain, then: "mass 3"},
 		"once confirmed all go that may": {
 			given:  []rollout.Node{leaving("a"), leaving("b"), leaving("c"), leaving("d", later)},
 			policy: with(plain, func(p *rollout.Policy) { p.Confirmed = noon.Add(-time.Minute) }), then: "start a b c"},

@@ -150,6 +150,9 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 		if other := group(only(desired, func(n *Node) bool { return rollout.Remark(n.Attempt) }), m.loadProblem); len(other) > 0 {
 			return yes(kind, other[0].Reason, live+"; "+describe(other))
 		}
+		if out := keptOut(nodes); out != "" {
+			return yes(kind, v1beta1.ReasonTainted, live+"; "+out)
+		}
 		return yes(kind, v1beta1.ReasonLoaded, live)
 	}
 	groups := group(missing, m.loadProblem)
@@ -166,8 +169,12 @@ func loaded(m *Module, nodes, wanted []Node) metav1.Condition {
 	if slices.ContainsFunc(missing, notUsable) {
 		what = "Live and ready"
 	}
-	return no(kind, reason, fmt.Sprintf("%s on %d of %s%s%s; %s%s%s", what, len(desired)-len(missing), words.Count(len(desired), "node"),
-		others(missing), progress(m), describe(groups), unmade(m, groups), ignored(m, missing)))
+	out := keptOut(nodes)
+	if out != "" {
+		out = "; " + out
+	}
+	return no(kind, reason, fmt.Sprintf("%s on %d of %s%s%s; %s%s%s%s", what, len(desired)-len(missing), words.Count(len(desired), "node"),
+		others(missing), progress(m), describe(groups), unmade(m, groups), ignored(m, missing), out))
 }
 
 // unmade says that nobody makes an image that the Module wants built or signed.

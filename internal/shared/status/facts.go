@@ -28,9 +28,12 @@ type Content struct {
 // Node is what is known about one Module on one node that it selects or is live on.
 type Node struct {
 	Name   string
-	Ready  bool   // the node's own Ready condition
-	Wanted bool   // the Module belongs on the node, the mapping of its kernel aside
-	Kernel string // the node's kernel version
+	Ready  bool // the node's own Ready condition
+	Wanted bool // the Module belongs on the node, the mapping of its kernel aside
+	// Tainted is the key of the node's taint that asks for the unload; empty: none does. The node may
+	// have nothing of the Module any more, and nothing else keeps it out.
+	Tainted string
+	Kernel  string // the node's kernel version
 	// Unmapped is why no image could be found for the kernel; nil when one was found.
 	Unmapped *reasons.Problem
 	Ordered  bool // the node's NodeModulesConfig has an order to load this Module

@@ -199,6 +199,10 @@ func progress(m *Module) string {
 		text += fmt.Sprintf("; %s, no longer selected, %s a place of maxUnavailable until it is unloaded there",
 			words.List(p.Going, maxNames), verb(going, "takes", "take"))
 	}
+	if out := len(p.Out); p.Halt == "" && out > 0 && p.Unavailable >= p.Limit {
+		text += fmt.Sprintf("; %s, told to unload by a taint, %s a place of maxUnavailable until the taint goes",
+			words.List(p.Out, maxNames), verb(out, "takes", "take"))
+	}
 	return text
 }
 
@@ -214,6 +218,14 @@ func mass(m *Module) string {
 	p := m.Rollout
 	what := fmt.Sprintf("%s %s no longer selected or without a mapping", words.Count(len(p.Mass), "node"), verb(len(p.Mass), "is", "are"))
 	restore := "the labels or the mapping"
+	if keys := askingOf(m); len(keys) > 0 {
+		what = fmt.Sprintf("%s %s no longer selected, without a mapping, or told to unload by the %s %s",
+			words.Count(len(p.Mass), "node"), verb(len(p.Mass), "is", "are"), words.Plural(len(keys), "taint"), words.List(keys, maxNames))
+		if len(p.Out) > 0 {
+			what += fmt.Sprintf(", and %s %s told so before", words.List(p.Out, maxNames), verb(len(p.Out), "was", "were"))
+		}
+		restore = "the labels or the mapping, remove the taints"
+	}
 	if !m.Loads {
 		what = fmt.Sprintf("The Module no longer has a moduleLoader, and its kernel module is live on %s", words.Count(len(p.Mass), "node"))
 		restore = "spec.moduleLoader"
@@ -226,6 +238,19 @@ func mass(m *Module) string {
 			p.Confirmation.UTC().Format(time.RFC3339))
 	}
 	return text
+}
+
+// askingOf are the keys of the taints by which nodes that wait for a confirmation are told to
+// unload, in order.
+func askingOf(m *Module) []string {
+	var keys []string
+	for i := range m.Nodes {
+		if n := &m.Nodes[i]; n.Tainted != "" && slices.Contains(m.Rollout.Mass, n.Name) && !slices.Contains(keys, n.Tainted) {
+			keys = append(keys, n.Tainted)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 func verb(n int, one, many string) string {

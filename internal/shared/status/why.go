@@ -83,6 +83,9 @@ func waitsInVain(m *Module, p *reasons.Problem) bool {
 
 // nowhere is the condition of a Module without a node that can have it.
 func nowhere(m *Module, kind string) metav1.Condition {
+	if out := keptOut(m.Nodes); out != "" {
+		return no(kind, v1beta1.ReasonTainted, noNodes+"; "+out)
+	}
 	if len(m.Unsupported) == 0 {
 		return no(kind, v1beta1.ReasonNoNodes, noNodes)
 	}
@@ -142,9 +145,24 @@ func unloadProblem(m *Module, n *Node) reasons.Problem {
 			Reason:  v1beta1.ReasonAgentMissing,
 			Message: fmt.Sprintf("the agent has not answered the order to unload for more than %d minutes", int(Silence.Minutes())),
 		}
+	case n.Tainted != "" && !m.Deleting:
+		return *tainted(n)
 	default:
 		return reasons.Problem{Reason: v1beta1.ReasonUnloading}
 	}
+}
+
+// tainted is why the Module leaves a node, or stays away, for a taint that asks for it.
+func tainted(n *Node) *reasons.Problem {
+	return &reasons.Problem{Reason: v1beta1.ReasonTainted, Message: "the taint " + n.Tainted + " asks for the unload; tolerate it in " +
+		"spec.tolerations, or remove the taint"}
+}
+
+// keptOut names the nodes that have no Module because of such a taint, or are to lose it; empty:
+// there are none.
+func keptOut(nodes []Node) string {
+	out := only(nodes, func(n *Node) bool { return n.Tainted != "" })
+	return describe(group(out, func(n *Node) reasons.Problem { return *tainted(n) }))
 }
 
 // NodeState is where a Module is on one node. Each node that it concerns is in exactly one of them.

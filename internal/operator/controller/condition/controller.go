@@ -41,17 +41,18 @@ const workers = 8
 // Controller keeps the condition of nodes.
 type Controller struct {
 	client client.Client
+	taints placement.UnloadTaints
 	gate   *gate.Gate
 	now    func() time.Time
 }
 
-// New makes the controller. c reads from a cache that shows c's own writes. now is the clock of
-// transition times; nil is the time of day.
-func New(c client.Client, closed *gate.Gate, now func() time.Time) *Controller {
+// New makes the controller. c reads from a cache that shows c's own writes. taints are those that
+// ask for an unload. now is the clock of transition times; nil is the time of day.
+func New(c client.Client, taints placement.UnloadTaints, closed *gate.Gate, now func() time.Time) *Controller {
 	if now == nil {
 		now = clock.RealClock{}.Now
 	}
-	return &Controller{client: c, gate: closed, now: now}
+	return &Controller{client: c, taints: taints, gate: closed, now: now}
 }
 
 // Reconcile makes one node's condition right, with at most one write.
@@ -73,7 +74,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("get NodeModulesConfig: %w", err)
 	}
-	patch, err := patchOf(node, judge(node, config, modules.Items), metav1.NewTime(c.now()))
+	patch, err := patchOf(node, judge(node, config, modules.Items, c.taints), metav1.NewTime(c.now()))
 	if err != nil || patch == nil {
 		return reconcile.Result{}, err
 	}

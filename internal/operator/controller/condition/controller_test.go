@@ -64,7 +64,7 @@ func (s *scene) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- operator.Run(ctx, mgr, options, map[string]operator.Controller{"condition": condition.New(mgr.GetClient(), nil, nil)})
+		done <- operator.Run(ctx, mgr, options, map[string]operator.Controller{"condition": condition.New(mgr.GetClient(), nil, nil, nil)})
 	}()
 	t.Cleanup(func() {
 		cancel()

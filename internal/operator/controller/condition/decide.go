@@ -32,7 +32,9 @@ type lack struct{ module, reason string }
 
 // judge computes a node's condition; nil: no Module belongs on the node. It says nothing that
 // changes while a Module waits, so that it costs no writes.
-func judge(node *corev1.Node, config *v1beta1.NodeModulesConfig, modules []v1beta1.Module) *corev1.NodeCondition {
+func judge(
+	node *corev1.Node, config *v1beta1.NodeModulesConfig, modules []v1beta1.Module, taints placement.UnloadTaints,
+) *corev1.NodeCondition {
 	wanted := 0
 	var lacks []lack
 	for i := range modules {
@@ -41,7 +43,7 @@ func judge(node *corev1.Node, config *v1beta1.NodeModulesConfig, modules []v1bet
 			continue
 		}
 		entry := status.EntryOf(config, m.Namespace, m.Name)
-		if !placement.Wanted(m, node, entry.Pending()) {
+		if !taints.Wanted(m, node, entry.Pending()) {
 			continue
 		}
 		wanted++

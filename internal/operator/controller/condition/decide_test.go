@@ -15,6 +15,7 @@ import (
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/nodemarks"
+	"github.com/drover-project/drover/internal/shared/placement"
 )
 
 const boot = "boot-1"
@@ -102,6 +103,12 @@ func TestJudge(t *testing.T) {
 		"a taint that nobody tolerates": {modules: a, node: aNode(func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}}
 		})},
+		"a taint that came later": {modules: a, config: reports("a"), want: "True AllReady Ready: 1 Module",
+			node: aNode(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}} })},
+		"a taint that asks for the unload": {modules: a, config: reports("a"),
+			node: aNode(func(n *corev1.Node) {
+				n.Spec.Taints = []corev1.Taint{{Key: "upgrade", Effect: corev1.TaintEffectNoSchedule}}
+			})},
 		"one reason": {config: attempts(reports("b"), map[string]string{"a": v1beta1.ReasonNotUsable}), modules: both,
 			want: "False NotUsable Not ready: 1 of 2 Modules: ns/a (NotUsable)"},
 		"two reasons": {
@@ -119,7 +126,7 @@ func TestJudge(t *testing.T) {
 				node = aNode()
 			}
 			got := ""
-			if c := judge(node, tc.config, tc.modules); c != nil {
+			if c := judge(node, tc.config, tc.modules, placement.UnloadTaints{"upgrade"}); c != nil {
 				got = fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message)
 			}
 			if got != tc.want {

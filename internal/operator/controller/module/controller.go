@@ -49,6 +49,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/internal/shared/rollout"
 )
@@ -81,6 +82,8 @@ type Options struct {
 	CarrierUser *int64
 	// DeliveryMaxInFlight bounds carriers at work in the cluster: see window. 0 is 100.
 	DeliveryMaxInFlight int
+	// UnloadTaints are those that ask for an unload.
+	UnloadTaints placement.UnloadTaints
 	// Parallelism bounds writes at the same time, per Module. 0 is 32.
 	Parallelism int
 	// Gate keeps the controller from writing while it is closed.

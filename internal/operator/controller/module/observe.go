@@ -49,7 +49,7 @@ func (s *snapshot) leaving() bool { return s.Module == nil || s.Module.DeletionT
 
 // observe is every read of a pass.
 func (c *Controller) observe(ctx context.Context, key types.NamespacedName) (*snapshot, error) {
-	snap := &snapshot{Pass: nodeplan.Pass{Key: key}}
+	snap := &snapshot{Pass: nodeplan.Pass{Key: key, Taints: c.options.UnloadTaints}}
 	m := &v1beta1.Module{}
 	switch err := c.client.Get(ctx, key, m); {
 	case err == nil:

@@ -13,6 +13,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -103,8 +104,9 @@ func (c *Controller) nodeEvent(ctx context.Context, q watch.Queue, before, now *
 }
 
 func (c *Controller) nodeUpdated(ctx context.Context, q watch.Queue, before, now *corev1.Node) {
-	if !placement.SameWishes(before, now) {
-		// A pause, and its end, also concern orders whose Module is gone.
+	if !placement.SameWishes(before, now) || c.retainted(before, now) {
+		// A pause, and its end, also concern orders whose Module is gone, and a taint that asks for an
+		// unload those of nodes that are no longer selected.
 		c.enqueueOrdered(ctx, q, now.Name)
 	}
 	switch {
@@ -120,6 +122,11 @@ func (c *Controller) nodeUpdated(ctx context.Context, q watch.Queue, before, now
 			return placement.Eligible(m, before) != placement.Eligible(m, now) || before.Labels[version] != now.Labels[version]
 		})
 	}
+}
+
+// retainted reports whether a node's taints changed, where some ask for an unload.
+func (c *Controller) retainted(before, now *corev1.Node) bool {
+	return len(c.options.UnloadTaints) > 0 && !equality.Semantic.DeepEqual(before.Spec.Taints, now.Spec.Taints)
 }
 
 // enqueueOrdered queues every Module that a node has an order of.

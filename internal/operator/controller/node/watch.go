@@ -49,6 +49,8 @@ const (
 type Options struct {
 	// Makes: images are built and signed in the cluster.
 	Makes bool
+	// UnloadTaints are those that ask for an unload.
+	UnloadTaints placement.UnloadTaints
 	// Gate keeps labels as they are while it is closed, and then is the reason why Modules are not
 	// Ready.
 	Gate *gate.Gate

@@ -47,12 +47,14 @@ const workers = 8
 type Controller struct {
 	client client.Client
 	taints modulepolicy.Taints
+	unload placement.UnloadTaints
 	gate   *gate.Gate
 }
 
-// New makes the controller. c reads from a cache; taints are those that an administrator lists.
-func New(c client.Client, taints modulepolicy.Taints, closed *gate.Gate) *Controller {
-	return &Controller{client: c, taints: taints, gate: closed}
+// New makes the controller. c reads from a cache; taints are those that an administrator lists, and
+// unload those that ask for an unload.
+func New(c client.Client, taints modulepolicy.Taints, unload placement.UnloadTaints, closed *gate.Gate) *Controller {
+	return &Controller{client: c, taints: taints, unload: unload, gate: closed}
 }
 
 // Reconcile takes finished startup taints off one node, with at most one write.
@@ -81,7 +83,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	done := finished(node, config, named)
+	done := finished(node, config, named, c.unload)
 	patch, err := withoutTaints(node, done)
 	if err != nil || patch == nil {
 		return reconcile.Result{}, err
@@ -170,12 +172,12 @@ func (c *Controller) denied(ctx context.Context, m *v1beta1.Module) (*reasons.Pr
 
 // finished are a node's startup taints whose Modules, of those that may name one, are all ready
 // there, in order.
-func finished(node *corev1.Node, config *v1beta1.NodeModulesConfig, named []*v1beta1.Module) []string {
+func finished(node *corev1.Node, config *v1beta1.NodeModulesConfig, named []*v1beta1.Module, unload placement.UnloadTaints) []string {
 	waits := map[string]bool{}
 	for _, m := range named {
 		key := m.Spec.StartupTaint
 		entry := status.EntryOf(config, m.Namespace, m.Name)
-		if placement.Wanted(m, node, entry.Pending()) {
+		if unload.Wanted(m, node, entry.Pending()) {
 			waits[key] = waits[key] || !ready(m, node, entry)
 		}
 	}

@@ -76,7 +76,7 @@ func (s *scene) start(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- operator.Run(ctx, mgr, options, map[string]operator.Controller{"startup": startup.New(mgr.GetClient(), taints, nil)})
+		done <- operator.Run(ctx, mgr, options, map[string]operator.Controller{"startup": startup.New(mgr.GetClient(), taints, nil, nil)})
 	}()
 	t.Cleanup(func() {
 		cancel()

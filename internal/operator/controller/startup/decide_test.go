@@ -15,6 +15,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/modulepolicy"
+	"github.com/drover-project/drover/internal/shared/placement"
 )
 
 const key, boot = "example.com/starting", "boot-1"
@@ -76,7 +77,7 @@ func TestWhoKeepsAStartupTaint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := New(noPolicies{}, taints, nil)
+	c := New(noPolicies{}, taints, placement.UnloadTaints{"upgrade"}, nil)
 	tenant := func(m *v1beta1.Module) { m.Namespace = "tenant" }
 	cases := map[string]struct {
 		node    *corev1.Node
@@ -111,6 +112,14 @@ func TestWhoKeepsAStartupTaint(t *testing.T) {
 			}),
 			config: reports(boot, "a"), modules: []v1beta1.Module{waiting("a"), waiting("b")}, off: true,
 		},
+		"the other is unloaded for another taint": {
+			node: taintedNode(func(n *corev1.Node) {
+				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "upgrade", Effect: corev1.TaintEffectNoSchedule})
+			}),
+			config: reports("boot-0", "b"), off: true, modules: []v1beta1.Module{waiting("b"), waiting("a", func(m *v1beta1.Module) {
+				m.Spec.ModuleLoader, m.Spec.Tolerations = nil, []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+			})},
+		},
 		"the other leaves": {
 			config: reports(boot, "a"), off: true,
 			modules: []v1beta1.Module{waiting("a"), waiting("b", func(m *v1beta1.Module) { m.DeletionTimestamp = &metav1.Time{} })},
@@ -137,7 +146,7 @@ func TestWhoKeepsAStartupTaint(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := slices.Contains(finished(tc.node, tc.config, named), key); got != tc.off {
+			if got := slices.Contains(finished(tc.node, tc.config, named, c.unload), key); got != tc.off {
 				t.Errorf("taken off: %v, want %v", got, tc.off)
 			}
 		})
