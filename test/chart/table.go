@@ -106,6 +106,10 @@ func switches() []setting {
 			value: "operator.startupTaints", given: `["example.com/a", "drivers:example.com/b"]`, object: operatorObject, at: container + "/args/*",
 			want: `"--startup-taints=example.com/a,drivers:example.com/b"`,
 		},
+		{
+			value: "operator.unloadTaints", given: `["example.com/a", "b"]`, object: operatorObject, at: container + "/args/*",
+			want: `"--unload-taints=example.com/a,b"`,
+		},
 		traces(operatorObject), traces(hubObject), traces(lolcowObject),
 		{
 			value: "tracing.samplingRatePerMillion", given: "500", values: `{tracing: {endpoint: "collector:4317"}}`, object: operatorObject,
