@@ -70,9 +70,9 @@ func TestATaintThatAsksForIt(t *testing.T) {
 	}
 }
 
-// TestTaintsUnloadNoFleet: as many nodes as may be unavailable go without a grace and without a place,
-// whoever else is unavailable. More than that, counting those that are out already, wait for a
-// confirmation.
+// TestTaintsUnloadNoFleet: as many nodes as may be unavailable go without a grace and without a
+// place, whoever else is unavailable. More than that, counting those that are out already, wait for
+// a confirmation.
 func TestTaintsUnloadNoFleet(t *testing.T) {
 	for name, tc := range map[string]struct {
 		tainted, out, away int

@@ -34,22 +34,27 @@ func TestTaintsThatAskForAnUnload(t *testing.T) {
 		then bool
 		out  bool
 	}{
-		"no taint":                        {listed: listed, then: true},
-		"nothing is listed":               {taints: []corev1.Taint{ordering}, then: true},
-		"listed":                          {listed: listed, taints: []corev1.Taint{ordering}, asks: upgrade, out: true},
-		"another one":                     {listed: listed, taints: []corev1.Taint{dedicated}, then: true},
-		"a cordon":                        {listed: listed, taints: []corev1.Taint{cordoned}, then: true},
-		"a cordon, even if it was listed": {listed: placement.UnloadTaints{corev1.TaintNodeUnschedulable}, taints: []corev1.Taint{cordoned}, then: true},
-		"beside a cordon":                 {listed: listed, taints: []corev1.Taint{cordoned, ordering}, asks: upgrade, out: true},
-		"beside one that keeps it out":    {listed: listed, taints: []corev1.Taint{dedicated, ordering}, asks: upgrade},
+		"no taint":          {listed: listed, then: true},
+		"nothing is listed": {taints: []corev1.Taint{ordering}, then: true},
+		"listed":            {listed: listed, taints: []corev1.Taint{ordering}, asks: upgrade, out: true},
+		"another one":       {listed: listed, taints: []corev1.Taint{dedicated}, then: true},
+		"a cordon":          {listed: listed, taints: []corev1.Taint{cordoned}, then: true},
+		"a cordon, even if it was listed": {
+			listed: placement.UnloadTaints{corev1.TaintNodeUnschedulable}, taints: []corev1.Taint{cordoned}, then: true,
+		},
+		"beside a cordon":              {listed: listed, taints: []corev1.Taint{cordoned, ordering}, asks: upgrade, out: true},
+		"beside one that keeps it out": {listed: listed, taints: []corev1.Taint{dedicated, ordering}, asks: upgrade},
 		"with NoExecute": {
 			listed: listed, taints: []corev1.Taint{taint(upgrade, "", corev1.TaintEffectNoExecute)}, asks: upgrade, out: true,
 		},
 		"with PreferNoSchedule": {
 			listed: listed, taints: []corev1.Taint{taint(upgrade, "", corev1.TaintEffectPreferNoSchedule)}, then: true,
 		},
-		"tolerated":        {listed: listed, taints: []corev1.Taint{ordering}, change: tolerates, then: true},
-		"one of two, only": {listed: listed, taints: []corev1.Taint{ordering, taint("other", "", corev1.TaintEffectNoExecute)}, change: tolerates, asks: "other", out: true},
+		"tolerated": {listed: listed, taints: []corev1.Taint{ordering}, change: tolerates, then: true},
+		"one of two, only": {
+			listed: listed, taints: []corev1.Taint{ordering, taint("other", "", corev1.TaintEffectNoExecute)},
+			change: tolerates, asks: "other", out: true,
+		},
 		"the Module's own startup taint": {
 			listed: listed, taints: []corev1.Taint{ordering}, change: func(m *v1beta1.Module) { m.Spec.StartupTaint = upgrade }, then: true,
 		},
@@ -84,7 +89,8 @@ func TestTaintsThatAskForAnUnload(t *testing.T) {
 
 func TestParseUnloadTaints(t *testing.T) {
 	for text, want := range map[string][]string{
-		"": nil, " , ": nil, "a": {"a"}, "amd-network-driver-upgrade, example.com/up.grade_1": {"amd-network-driver-upgrade", "example.com/up.grade_1"},
+		"": nil, " , ": nil, "a": {"a"},
+		"amd-network-driver-upgrade, example.com/up.grade_1": {"amd-network-driver-upgrade", "example.com/up.grade_1"},
 	} {
 		if got, err := placement.ParseUnloadTaints(text); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %q, %v", text, got, err)

@@ -48,8 +48,8 @@ type Node struct {
 	Serving bool
 	// Stuck: nothing is live, and nothing will be under the node's order. It has nothing to lose.
 	Stuck bool
-	// First: nothing is ordered yet, and what the order takes out serves. Without an order, the image
-	// is not brought ahead.
+	// First: nothing is ordered yet, beside which the image could be brought ahead, and what the order
+	// takes out serves.
 	First bool
 	// Changing: an earlier order, not what the Module asks for now, is still to be carried out.
 	// What is live may go for it at any moment: the node is unavailable already, and needs no place.
@@ -338,10 +338,9 @@ func (m *maker) load() {
 	for _, n := range m.atOnce {
 		if m.Halt == "" || n.Lost || n.Stage == Fresh && m.Halt == HaltFailed {
 			m.Start[n.Name] = true
-			continue
+		} else {
+			m.Hold[n.Name], m.Waiting = true, m.Waiting+1
 		}
-		m.Hold[n.Name] = true
-		m.Waiting++
 	}
 }
 

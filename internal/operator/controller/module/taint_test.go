@@ -40,8 +40,8 @@ func (w *world) obeys() {
 		Recorder: kube.NewRecorder(w.events), UnloadTaints: placement.UnloadTaints{upgrade}})
 }
 
-// TestATaintThatAsksIsAnOrder: it unloads at once, and the node is loaded as a new one when it goes.
-// A Module that tolerates it stays.
+// TestATaintThatAsksIsAnOrder: it unloads at once, and the node is loaded as a new one when it
+// goes. A Module that tolerates it stays.
 func TestATaintThatAsksIsAnOrder(t *testing.T) {
 	w := newWorld(t)
 	w.obeys()
