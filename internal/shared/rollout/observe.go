@@ -180,7 +180,9 @@ func (f *Facts) behind() Stage {
 }
 
 // replaces: nothing is ordered, and nothing of ours is live, but perhaps what the order takes out.
-func (f *Facts) replaces() bool { return f.Replaces && f.Config != nil && f.Order == nil && f.Live == nil }
+func (f *Facts) replaces() bool {
+	return f.Replaces && f.Config != nil && f.Order == nil && f.Live == nil
+}
 
 // keeps: what is live stays until the next boot, and the order names something else.
 func (f *Facts) keeps() bool {
