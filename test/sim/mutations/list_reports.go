@@ -41,6 +41,12 @@ var ofReports = []mutation{
 		Within: 65, Why: "a node that serves what is ordered, with a remark about parameters, counts as one that does not",
 	},
 	{
+		Name: "labels-only-of-orders", File: sharedDir + "status/facts.go",
+		Old:    "(rollout.SameBuild(&e.Order.Config, e.Live.Config) || e.Stays())",
+		New:    "rollout.SameBuild(&e.Order.Config, e.Live.Config)",
+		Within: 20, Why: "what stays until the next boot loses the ready label as soon as another build is ordered",
+	},
+	{
 		Name: "condition-stays", File: conditionDir + "decide.go",
 		Old:    "\tcase want == nil:\n",
 		New:    "\tcase want == nil && have.Status == corev1.ConditionTrue:\n\t\treturn nil, nil\n\tcase want == nil:\n",

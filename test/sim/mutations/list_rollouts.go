@@ -16,4 +16,16 @@ var ofRollouts = []mutation{
 		New:    "return !n.Serving || n.Changing",
 		Within: 25, Why: "a node that is not Ready takes no place",
 	},
+	{
+		Name: "rollout-pause-lets-in", File: sharedDir + "rollout/plan.go",
+		Old:    "if m.Halt == \"\" || n.Lost || n.Stage == Fresh && m.Halt == HaltFailed {",
+		New:    "if m.Halt == \"\" || n.Stage == Fresh {",
+		Within: 115, Why: "first loads begin although the rollout is paused",
+	},
+	{
+		Name: "rollout-replaces-at-once", File: sharedDir + "rollout/observe.go",
+		Old:    "return f.Replaces && f.Config != nil && f.Order == nil && f.Live == nil",
+		New:    "return false",
+		Within: 20, Why: "a first load that takes out in-tree modules takes no place",
+	},
 }

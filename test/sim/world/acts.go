@@ -257,6 +257,7 @@ func (w *World) settle() {
 	w.act("end", w.confirm)
 	w.act("end", w.retry) // the first one was about the builds that orders named then
 	w.rest(time.Hour)
+	w.judge.look(w.judge.stills(), func(p *Promise) func(*stillness) string { return p.waits })
 	for range 2 { // what waits for a boot gets it
 		for _, m := range w.nodes {
 			n := last[*v1beta1.NodeModulesConfig](&w.judge, kindOrders, m.name)
@@ -270,10 +271,7 @@ func (w *World) settle() {
 	if w.found != nil {
 		return
 	}
-	var all []*stillness
-	for _, t := range w.judge.all() {
-		all = append(all, t.still())
-	}
+	all := w.judge.stills()
 	w.calm = []string{}
 	passes := w.judge.passes
 	for range 10 {
@@ -281,13 +279,8 @@ func (w *World) settle() {
 	}
 	for _, s := range all {
 		s.written, s.passes = w.calm, w.judge.passes-passes
-		s.judge.judged(func(p *Promise) string {
-			if p.rest == nil {
-				return ""
-			}
-			return p.rest(s)
-		})
 	}
+	w.judge.look(all, func(p *Promise) func(*stillness) string { return p.rest })
 }
 
 // retry has a person ask for another try, where a load has taken a node down.

@@ -373,3 +373,21 @@ func (j *trial) stays(n *v1beta1.NodeModulesConfig) bool {
 	return o.Paused || o.UnloadPolicy == v1beta1.UnloadOnReboot ||
 		a != nil && (a.State == v1beta1.AttemptFailed || a.Reason == v1beta1.ReasonRebootRequired)
 }
+
+// firstLoads says whether a node's first order takes in-tree modules out, and nothing has come of
+// it yet.
+func (j *trial) firstLoads(m *machine) bool {
+	past := j.past[kindOrders+"/"+m.name]
+	for i := len(past) - 1; i >= 0; i-- {
+		n, _ := past[i].object.(*v1beta1.NodeModulesConfig)
+		switch o := j.orderOf(n); {
+		case j.liveIn(n) != nil:
+			return false
+		case o == nil:
+			return i+1 < len(past) && j.live(m) == ""
+		case !loads(o) || o.Paused || waitsForBoot(*o) || len(o.Config.InTreeModulesToRemove) == 0:
+			return false
+		}
+	}
+	return len(past) > 0 && j.live(m) == ""
+}

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/test/sim/images"
 )
@@ -29,6 +28,7 @@ type Promise struct {
 	// of a kind, after each write.
 	of    string
 	write func(*trial, *write) string
+	waits func(*stillness) string // before nodes are booted that wait for it
 	rest  func(*stillness) string // when a history has come to rest
 	lit   func(*lit) string       // when the power is back
 	back  func(*lit) string       // and the agent has looked
@@ -47,6 +47,7 @@ const (
 	sourceLeaving = "docs/design/0009-departure.md"
 	sourceRollout = "docs/design/0013-rollout.md"
 	sourceUpgrade = "docs/guide/upgrades.md"
+	sourceLose    = "docs/design/0047-something-to-lose.md"
 	sourceModule  = "docs/guide/module.md"
 	sourceLabels  = "docs/reference/labels.md"
 	sourceReasons = "docs/reference/reasons.md"
@@ -111,6 +112,10 @@ var orderPromises = []Promise{
 		Source: sourceAPI + ", tolerations; " + sourceModule, of: kindOrders, write: ordered(taintsKeepOff)},
 	{Name: "paused-rollout", Text: "While the rollout is paused, no change begins.", Source: sourceUpgrade + ", paused",
 		of: kindOrders, write: ordered(pausedRolloutBeginsNothing)},
+	{Name: "paused-first-load", Text: "While the rollout is paused, a node without an order gets none, but for what others still serve.",
+		Source: sourceUpgrade + "; " + sourceLose + ", 3", of: kindOrders, write: ordered(pausedFirstLoad)},
+	{Name: "first-load-turn", Text: "First loads that take in-tree modules out count against maxUnavailable, with nodes that change.",
+		Source: sourceUpgrade + "; " + sourceLose + ", 2", of: kindOrders, write: ordered(firstLoadTurn)},
 	{Name: "pause-keeps-orders", Text: "A pause changes nothing else in an order, and writes no new one.", Source: sourceOrders + ", 8",
 		of: kindOrders, write: ordered(pauseKeepsOrders)},
 	{Name: "no-unasked-absent", Text: "A node that the Module selects is not told to unload.", Source: sourceOrders + ", 1",
@@ -170,7 +175,9 @@ var reportPromises = []Promise{
 	{Name: "labels-one-writer", Text: "Drover's labels are written by its controller of labels.", Source: sourceLabels, of: kindNode,
 		write: labelsHaveOneWriter},
 	{Name: "ready-label-earned", Text: "A node gets the ready label when what its agent says is live in this boot is ordered, or stays.",
-		Source: sourceLabels + "; docs/design/0047-something-to-lose.md, 4", of: kindNode, write: readyIsEarned},
+		Source: sourceLabels + "; " + sourceLose + ", 4", of: kindNode, write: readyIsEarned},
+	{Name: "what-stays-is-labelled", Text: "What is live keeps the ready label while its order waits for the next boot.",
+		Source: sourceUpgrade + "; " + sourceLose + ", 4", of: kindNode, write: labelIsKept, waits: each(staysLabelled)},
 	{Name: "status-one-writer", Text: "One controller writes the Module's status, and each its problems.",
 		Source: "docs/design/0029-problems-through-the-api.md", of: kindModule, write: statusHasOneWriter},
 	{Name: "observed-not-ahead", Text: "observedGeneration is never ahead, and never goes back.", Source: sourceAPI + ", observedGeneration",
@@ -329,60 +336,62 @@ func absentStaysHeld(j *trial, r *write) string {
 	return ""
 }
 
-func policyDenies(j *trial, o order) string {
-	if !loads(o.now) || o.was != nil && sameWish(&o.now.Config, &o.was.Config) {
+// pausedFirstLoad leaves out what a boot into another kernel took away, and claims of what is live.
+func pausedFirstLoad(j *trial, o order) string {
+	known := seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, o.m.name)
+	if o.was != nil || !loads(o.now) || j.live(o.m) == o.now.Config.ContainerImage ||
+		!every(j.modules(), func(m *v1beta1.Module) bool { return m != nil && m.Spec.Rollout.Paused }) ||
+		slices.ContainsFunc(known[:len(known)-1], func(n *v1beta1.NodeModulesConfig) bool { return j.orderOf(n) != nil || j.has(n, o.now) }) {
 		return ""
 	}
-	for _, p := range []string{"p0", "p1"} {
-		denied := every(seen[*v1alpha1.ModulePolicy](j.judge, kindPolicy, p), func(p *v1alpha1.ModulePolicy) bool {
-			return p != nil && p.Spec.Mode == v1alpha1.PolicyEnforce && !permits(&p.Spec, &o.now.Config) &&
-				every(seen[*corev1.Node](j.judge, kindNode, o.m.name), func(n *corev1.Node) bool { return n != nil && governs(&p.Spec, n) })
-		})
-		if denied {
-			return fmt.Sprintf("%s is ordered %s after %s, and the ModulePolicy %s does not allow that", o.m.name, say(o.now), say(o.was), p)
+	for _, other := range j.w.nodes {
+		if other != o.m && slices.ContainsFunc(seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, other.name),
+			func(n *v1beta1.NodeModulesConfig) bool { return j.has(n, o.now) }) {
+			return ""
 		}
+	}
+	return fmt.Sprintf("%s gets its first order, %s, while the rollout is paused", o.m.name, say(o.now))
+}
+
+// firstLoadTurn leaves out what others still serve while a rollout is halted: it is not what the
+// Module says.
+func firstLoadTurn(j *trial, o order) string {
+	asked := loads(o.now) && slices.ContainsFunc(j.modules(),
+		func(m *v1beta1.Module) bool { return imageIn(m) == o.now.Config.ContainerImage })
+	told := slices.ContainsFunc(seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, o.m.name),
+		func(n *v1beta1.NodeModulesConfig) bool { return j.liveIn(n) != nil })
+	if o.was != nil || !asked || told || !j.firstLoads(o.m) {
+		return ""
+	}
+	var all []string
+	for _, other := range j.w.nodes {
+		n := last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, other.name)
+		there := every(seen[*corev1.Node](j.judge, kindNode, other.name), func(n *corev1.Node) bool { return n != nil })
+		if there && (j.firstLoads(other) || j.changes(other, j.orderOf(n)) && !j.stays(n)) {
+			all = append(all, other.name)
+		}
+	}
+	if most := j.most(); most > 0 && len(all) > most {
+		return fmt.Sprintf("%v load for the first time, or change, at the same time, and maxUnavailable is %d", all, most)
 	}
 	return ""
 }
 
-// sameWish says whether policies have nothing new to allow: what is loaded and removed, from where,
-// and with which parameters.
-func sameWish(a, b *v1beta1.ModuleConfig) bool {
-	return a.ContainerImage == b.ContainerImage && slices.Equal(a.InTreeModulesToRemove, b.InTreeModulesToRemove) &&
-		slices.Equal(a.Modprobe.Parameters, b.Modprobe.Parameters)
-}
-
-// governs says whether a policy applies on a node. Histories have one namespace.
-func governs(p *v1alpha1.ModulePolicySpec, n *corev1.Node) bool {
-	if p.NodeSelector == nil {
-		return true
+func labelIsKept(j *trial, r *write) string {
+	now, before, _ := both[*corev1.Node](r)
+	label := v1beta1.ReadyLabel(namespace, j.name)
+	if now == nil || before == nil || r.actor != "node" || now.UID != before.UID {
+		return ""
 	}
-	for k, v := range p.NodeSelector.MatchLabels {
-		if n.Labels[k] != v {
-			return false
-		}
+	_, has := now.Labels[label]
+	_, had := before.Labels[label]
+	stays := func(n *v1beta1.NodeModulesConfig) bool {
+		o := j.orderOf(n)
+		return loads(o) && o.State != v1beta1.NodeModuleDraining && waitsForBoot(*o) &&
+			every(seen[*corev1.Node](j.judge, kindNode, r.key), func(node *corev1.Node) bool { return j.usable(n, node) })
 	}
-	return true
-}
-
-// permits says whether a policy allows what is to be loaded.
-func permits(p *v1alpha1.ModulePolicySpec, c *v1beta1.ModuleConfig) bool {
-	if p.Load == v1alpha1.Deny || p.Images != nil && !fits(p.Images, c.ContainerImage) {
-		return false
+	if n := seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, r.key); had && !has && every(n, stays) {
+		return fmt.Sprintf("%s loses the ready label; it is ordered %s, and says %+v", r.key, say(j.orderOf(n[0])), j.liveIn(n[0]))
 	}
-	for _, module := range slices.Concat([]string{images.Module(c.ContainerImage)}, c.InTreeModulesToRemove) {
-		if p.Modules != nil && !fits(p.Modules, module) {
-			return false
-		}
-	}
-	return p.Parameters == nil ||
-		!slices.ContainsFunc(c.Modprobe.Parameters, func(parameter string) bool { return !fits(p.Parameters.Only, parameter) })
-}
-
-// fits says whether one of the patterns is the text, or a beginning of it that ends with *.
-func fits(patterns []string, text string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		begin, open := strings.CutSuffix(p, "*")
-		return p == text || open && strings.HasPrefix(text, begin)
-	})
+	return ""
 }

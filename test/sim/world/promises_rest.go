@@ -51,6 +51,26 @@ func (j *trial) still() *stillness {
 	return s
 }
 
+// stills are what there is for each Module.
+func (j *judge) stills() (all []*stillness) {
+	for _, t := range j.all() {
+		all = append(all, t.still())
+	}
+	return all
+}
+
+// look asks promises about what there is.
+func (j *judge) look(all []*stillness, ask func(*Promise) func(*stillness) string) {
+	for _, s := range all {
+		s.judge.judged(func(p *Promise) string {
+			if look := ask(p); look != nil {
+				return look(s)
+			}
+			return ""
+		})
+	}
+}
+
 // has says whether the node has what the Module says.
 func (s *stillness) has(n stillNode) bool { return n.selected && n.live == imageIn(s.module) }
 
@@ -133,6 +153,17 @@ func (j *judge) wasGone(m *machine) bool {
 func readyLabelIsSo(s *stillness, n stillNode) string {
 	if _, has := n.node.Labels[v1beta1.ReadyLabel(namespace, s.judge.name)]; has != s.has(n) && !s.halted() {
 		return fmt.Sprintf("the ready label is there: %t; %s", has, s.say(n))
+	}
+	return ""
+}
+
+// staysLabelled leaves out what fails its checks, or came by hand.
+func staysLabelled(s *stillness, n stillNode) string {
+	if !loads(n.order) || !waitsForBoot(*n.order) || n.live == "" || !s.judge.loadedByAgent(n.m) || !s.judge.usable(n.config, n.node) {
+		return ""
+	}
+	if _, has := n.node.Labels[v1beta1.ReadyLabel(namespace, s.judge.name)]; !has {
+		return "the ready label is not there; " + s.say(n)
 	}
 	return ""
 }

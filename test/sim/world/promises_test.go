@@ -228,6 +228,7 @@ func (d *doctor) gone() []string { return d.wrote("module", kindModule, nic.key(
 func TestPromisesCanFail(t *testing.T) {
 	maps.Copy(breaks, pluginBreaks)
 	maps.Copy(breaks, powerBreaks)
+	maps.Copy(breaks, loadBreaks)
 	rows := slices.Collect(maps.Keys(breaks))
 	for _, p := range Promises {
 		if breaks[p.Name] == nil {

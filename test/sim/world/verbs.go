@@ -4,6 +4,7 @@ package world
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -285,6 +286,64 @@ func (w *World) policy(a, b uint8) {
 // dropPolicy deletes one of two ModulePolicies.
 func (w *World) dropPolicy(a uint8) {
 	must(client.IgnoreNotFound(w.admin.Delete(w.ctx, &v1alpha1.ModulePolicy{ObjectMeta: named(fmt.Sprint("p", a%2))})))
+}
+
+func policyDenies(j *trial, o order) string {
+	if !loads(o.now) || o.was != nil && sameWish(&o.now.Config, &o.was.Config) {
+		return ""
+	}
+	for _, p := range []string{"p0", "p1"} {
+		denied := every(seen[*v1alpha1.ModulePolicy](j.judge, kindPolicy, p), func(p *v1alpha1.ModulePolicy) bool {
+			return p != nil && p.Spec.Mode == v1alpha1.PolicyEnforce && !permits(&p.Spec, &o.now.Config) &&
+				every(seen[*corev1.Node](j.judge, kindNode, o.m.name), func(n *corev1.Node) bool { return n != nil && governs(&p.Spec, n) })
+		})
+		if denied {
+			return fmt.Sprintf("%s is ordered %s after %s, and the ModulePolicy %s does not allow that", o.m.name, say(o.now), say(o.was), p)
+		}
+	}
+	return ""
+}
+
+// sameWish says whether policies have nothing new to allow: what is loaded and removed, from where,
+// and with which parameters.
+func sameWish(a, b *v1beta1.ModuleConfig) bool {
+	return a.ContainerImage == b.ContainerImage && slices.Equal(a.InTreeModulesToRemove, b.InTreeModulesToRemove) &&
+		slices.Equal(a.Modprobe.Parameters, b.Modprobe.Parameters)
+}
+
+// governs says whether a policy applies on a node. Histories have one namespace.
+func governs(p *v1alpha1.ModulePolicySpec, n *corev1.Node) bool {
+	if p.NodeSelector == nil {
+		return true
+	}
+	for k, v := range p.NodeSelector.MatchLabels {
+		if n.Labels[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// permits says whether a policy allows what is to be loaded.
+func permits(p *v1alpha1.ModulePolicySpec, c *v1beta1.ModuleConfig) bool {
+	if p.Load == v1alpha1.Deny || p.Images != nil && !fits(p.Images, c.ContainerImage) {
+		return false
+	}
+	for _, module := range slices.Concat([]string{images.Module(c.ContainerImage)}, c.InTreeModulesToRemove) {
+		if p.Modules != nil && !fits(p.Modules, module) {
+			return false
+		}
+	}
+	return p.Parameters == nil ||
+		!slices.ContainsFunc(c.Modprobe.Parameters, func(parameter string) bool { return !fits(p.Parameters.Only, parameter) })
+}
+
+// fits says whether one of the patterns is the text, or a beginning of it that ends with *.
+func fits(patterns []string, text string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		begin, open := strings.CutSuffix(p, "*")
+		return p == text || open && strings.HasPrefix(text, begin)
+	})
 }
 
 var ticks = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second, time.Minute, 6 * time.Minute}

@@ -354,6 +354,20 @@ func (s subject) liveIn(n *v1beta1.NodeModulesConfig) *v1beta1.NodeModuleStatus 
 	return of(s, n.Status.Modules, func(m *v1beta1.NodeModuleStatus) string { return m.Name })
 }
 
+// has says whether a node's agent says that what an order names is live, for the same kernel.
+func (s subject) has(n *v1beta1.NodeModulesConfig, o *v1beta1.NodeModuleSpec) bool {
+	live := s.liveIn(n)
+	return live != nil && live.Config != nil && live.Config.ContainerImage == o.Config.ContainerImage &&
+		live.Config.KernelVersion == o.Config.KernelVersion
+}
+
+// usable says whether a node's agent says that a build is live in the node's boot, and passes its
+// checks.
+func (s subject) usable(n *v1beta1.NodeModulesConfig, node *corev1.Node) bool {
+	live := s.liveIn(n)
+	return live != nil && node != nil && live.BootID == node.Status.NodeInfo.BootID && (live.Observed == nil || !live.Observed.Unusable)
+}
+
 // of is the element of the Module's name.
 func of[T any](s subject, all []T, name func(*T) string) *T {
 	for i := range all {

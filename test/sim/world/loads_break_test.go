@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+)
+
+// loadBreaks break the promises of what is something to lose.
+var loadBreaks = map[string]func(*doctor) []string{
+	"paused-first-load": func(d *doctor) []string {
+		d.modified("author", setImage(1))
+		d.modified("author", func(m *v1beta1.Module) { m.Spec.Rollout.Paused = true })
+		return d.first(0, func(o *spec) { o.Config.ContainerImage = nic.image(1) })
+	},
+	"first-load-turn": func(d *doctor) []string {
+		d.first(1, func(o *spec) { o.Config.InTreeModulesToRemove = []string{"stock"} })
+		return d.first(0, func(o *spec) { o.Config.InTreeModulesToRemove = []string{"stock"} })
+	},
+	"what-stays-is-labelled": func(d *doctor) []string {
+		d.order("n0", func(o *spec) { o.Config.ContainerImage, o.UnloadPolicy = nic.image(1), v1beta1.UnloadOnReboot })
+		d.known()
+		broken := d.node("node", func(n *corev1.Node) { delete(n.Labels, v1beta1.ReadyLabel(namespace, nic.name)) })
+		if each(staysLabelled)(d.trial().still()) == "" {
+			return nil // at rest, it is broken, too
+		}
+		return broken
+	},
+}
+
+// first shows the first order of a node that has lost all.
+func (d *doctor) first(i int, change func(*spec)) []string {
+	m := d.nodes[i]
+	must(m.kernel.Rmmod(nic.name))
+	n := last[*v1beta1.NodeModulesConfig](&d.judge, kindOrders, m.name).DeepCopy()
+	n.Status = v1beta1.NodeModulesConfigStatus{}
+	change(nic.orderOf(n))
+	delete(d.judge.past, kindOrders+"/"+m.name)
+	d.known()
+	return d.wrote("module", kindOrders, m.name, n)
+}
