@@ -99,6 +99,15 @@ var kept = []struct {
 	// An agent takes back an acknowledged unload before it sees what was unloaded by hand.
 	{"live-is-so", []history.Event{{"OtherCreate", 0, 0}, {"Calm", 0, 0}, {"OtherDelete", 0, 0}, {"Calm", 0, 0}, {"OperatorClock", 0, 1},
 		{"Rmmod", 0, 0}, {"Pass", 2, 0}, {"OtherCreate", 0, 0}}},
+	// The rollout of a new Module is paused.
+	{"paused-first-load", []history.Event{{"PauseRollout", 0, 1}, {"Calm", 0, 5}}},
+	// A new Module takes out an in-tree module.
+	{"first-load-turn", []history.Event{{"Remove", 0, 1}, {"Calm", 0, 5}}},
+	// Another image is for the next boot.
+	{"what-stays-is-labelled", []history.Event{{"Calm", 0, 5}, {"UnloadPolicy", 0, 3}, {"Calm", 0, 5}}},
+	// A node comes back during a pause, with what another Module ordered, while another node changes.
+	{"max-unavailable", []history.Event{{"OtherCreate", 0, 0}, {"Calm", 0, 5}, {"NodeGone", 0, 0}, {"Calm", 0, 1}, {"Hold", 1, 1},
+		{"Image", 1, 0}, {"Calm", 0, 5}, {"Pause", 0, 1}, {"NodeBack", 0, 0}, {"Calm", 0, 5}, {"Pause", 0, 0}, {"Calm", 0, 1}}},
 }
 
 func TestKeptHistories(t *testing.T) {
