@@ -146,13 +146,24 @@ func TestRolloutPausedAndResumed(t *testing.T) {
 	s := given(t, "paused")
 	nodes := []string{"hollow-0", "hollow-1", "hollow-2"}
 	s.create(s.on(nodes...), withRollout(v1beta1.RolloutSpec{MaxUnavailable: atMost(2), Paused: true}))
-	s.converged(each(nodes, once)) // first loads wait for nobody
 
-	s.change(s.to("2"))
+	s.eventually("first loads wait, too", func(ctx context.Context) error {
+		return s.says(ctx, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonRolloutPaused,
+			"rollout: 0 of 3 nodes have generation 1", "paused by spec.rollout.paused")
+	})
+	s.quiet()
+	s.journalIs(each(nodes, tally{}))
+	s.change(func(m *v1beta1.Module) { m.Spec.Rollout.Paused = false })
+	s.converged(each(nodes, once))
+
+	s.change(func(m *v1beta1.Module) {
+		s.to("2")(m)
+		m.Spec.Rollout.Paused = true
+	})
 
 	s.eventually("the condition says so", func(ctx context.Context) error {
 		return s.says(ctx, v1beta1.ConditionLoaded, metav1.ConditionFalse, v1beta1.ReasonRolloutPaused,
-			"rollout: 0 of 3 nodes have generation 2", "paused by spec.rollout.paused")
+			"rollout: 0 of 3 nodes have generation 3", "paused by spec.rollout.paused")
 	})
 	s.quiet()
 	s.journalIs(each(nodes, once))

@@ -271,8 +271,8 @@ type NodeModuleAttempt struct {
 	// namespace of the Module.
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
-	// order identifies the order that this is about, by its state, config and delivery. Unset: there
-	// is none, or the agent is older than this field.
+	// order identifies the order that this is about, by its state, config, delivery and
+	// unloadPolicy. Unset: there is none, or the agent is older than this field.
 	// +kubebuilder:validation:MaxLength=64
 	Order string `json:"order,omitempty"`
 	// state of the attempt.

@@ -194,7 +194,7 @@ func attemptOf(k orders.Key, order *v1beta1.NodeModuleSpec, a orders.Attempt, la
 		}
 	}
 	if order != nil {
-		entry.Order = orderhash.Of(order)
+		entry.Order = orderhash.WithPolicy(order)
 	}
 	if !a.Next.IsZero() {
 		entry.NextRetry = new(metav1.NewTime(a.Next).Rfc3339Copy())

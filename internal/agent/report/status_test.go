@@ -94,7 +94,7 @@ func TestAttemptKeepsItsTransitionTime(t *testing.T) {
 func TestAnAttemptNamesItsOrder(t *testing.T) {
 	order := &v1beta1.NodeModuleSpec{Delivery: &v1beta1.Delivery{ID: "d1"}}
 	a := attemptOf(orders.Key{}, order, orders.Attempt{State: v1beta1.AttemptFailed}, &v1beta1.NodeModulesConfigStatus{}, time.Time{})
-	if a.Order == "" || a.Order != orderhash.Of(order) {
+	if a.Order == "" || a.Order != orderhash.WithPolicy(order) {
 		t.Errorf("it names %q", a.Order)
 	}
 }

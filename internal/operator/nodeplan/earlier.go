@@ -72,7 +72,7 @@ func (p *Pass) instead(n *Node, a *Aim) bool {
 		return false
 	}
 	id := earlier.Delivery.ID
-	stands := n.Order != nil && !n.unloads() && kernel.SameVersion(n.Order.Config.KernelVersion, n.Node.Status.NodeInfo.KernelVersion)
+	stands := n.Order != nil && !n.unloads() && kernel.SameVersion(n.Order.Config.KernelVersion, on.Kernel)
 	if stands && (deliveryOf(n.Order) != id || n.Holds(id)) {
 		return false
 	}

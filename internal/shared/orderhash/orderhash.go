@@ -21,6 +21,9 @@ func Of(o *v1beta1.NodeModuleSpec) string {
 	return Digest(o.State, kernel.Canonical(o.Config), delivery)
 }
 
+// WithPolicy identifies what was ordered and when it is to be carried out: at once, or at a boot.
+func WithPolicy(o *v1beta1.NodeModuleSpec) string { return Digest(Of(o), o.UnloadPolicy) }
+
 // Digest identifies values: strings, numbers, booleans, lists and structs of them.
 func Digest(values ...any) string {
 	h := sha256.New()

@@ -71,7 +71,7 @@ func (e Entry) Differs() bool {
 
 // outdated: the agent has said what came of an earlier order, and nothing of this one yet.
 func (e Entry) outdated() bool {
-	return e.Attempt != nil && e.Attempt.Order != "" && e.Order != nil && e.Attempt.Order != orderhash.Of(e.Order)
+	return e.Attempt != nil && e.Attempt.Order != "" && e.Order != nil && e.Attempt.Order != orderhash.WithPolicy(e.Order)
 }
 
 // Stays reports whether what is live, another build than is ordered, is to stay until the next boot

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/orderhash"
 	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
@@ -124,6 +125,10 @@ func TestAnEarlierOrderMayStillBeCarriedOut(t *testing.T) {
 			attempt: &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptFailed, Reason: v1beta1.ReasonRolledBack, Order: "another"}, want: true},
 		"it waits for a boot": {ordered: "r/nic:2", live: "r/nic:1", by: "d1",
 			attempt: &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonRebootRequired}},
+		"an order for a boot waited for it, and this one does not": {ordered: "r/nic:2", live: "r/nic:1", by: "d1",
+			attempt: &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonRebootRequired,
+				Order: orderhash.WithPolicy(&v1beta1.NodeModuleSpec{Config: config("r/nic:2"), Delivery: &v1beta1.Delivery{ID: "d1"},
+					UnloadPolicy: v1beta1.UnloadOnReboot})}, want: true},
 		"it is paused": {ordered: "r/nic:2", live: "r/nic:1", by: "d1", paused: true},
 	} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}

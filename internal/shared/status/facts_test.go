@@ -77,11 +77,11 @@ func TestCurrent(t *testing.T) {
 		"it failed, and what was there serves again": {func(s *situation) {
 			another(s)
 			attempted(v1beta1.AttemptFailed)(s)
-			s.nmc.Status.Attempts[0].Order = orderhash.Of(s.order)
+			s.nmc.Status.Attempts[0].Order = orderhash.WithPolicy(s.order)
 		}, answer{true, false}},
 		"an earlier one failed": {func(s *situation) {
 			attempted(v1beta1.AttemptFailed)(s)
-			s.nmc.Status.Attempts[0].Order = orderhash.Of(s.order)
+			s.nmc.Status.Attempts[0].Order = orderhash.WithPolicy(s.order)
 			another(s)
 		}, answer{false, false}},
 		"which one failed is not said": {func(s *situation) {
@@ -91,7 +91,7 @@ func TestCurrent(t *testing.T) {
 		"only a boot takes out what is there": {func(s *situation) {
 			another(s)
 			attempted(v1beta1.AttemptWaiting)(s)
-			s.nmc.Status.Attempts[0].Order, s.nmc.Status.Attempts[0].Reason = orderhash.Of(s.order), v1beta1.ReasonRebootRequired
+			s.nmc.Status.Attempts[0].Order, s.nmc.Status.Attempts[0].Reason = orderhash.WithPolicy(s.order), v1beta1.ReasonRebootRequired
 		}, answer{true, false}},
 		"another boot": {func(s *situation) { s.live.BootID = "boot-0" }, answer{false, false}},
 	}

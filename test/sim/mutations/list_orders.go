@@ -42,9 +42,9 @@ var ofOrders = []mutation{
 		Within: 20, Why: "what a ModulePolicy does not allow is told, and ordered all the same",
 	},
 	{
-		Name: "orders-taints-ignored", File: sharedDir + "placement/placement.go",
-		Old:    "return Eligible(m, node) && (follows || Untolerated(",
-		New:    "return Eligible(m, node) && (true || Untolerated(",
+		Name: "orders-taints-ignored", File: sharedDir + "placement/unload.go",
+		Old:    "u.Asks(m, node) == nil && (follows || Untolerated(",
+		New:    "u.Asks(m, node) == nil && (true || Untolerated(",
 		Within: 35, Why: "taints are not looked at",
 	},
 	{

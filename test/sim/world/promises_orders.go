@@ -82,8 +82,10 @@ func noOutdatedOrder(j *trial, o order) string {
 	return fmt.Sprintf("%s is ordered %s, which never worked there; the Module names %v", o.m.name, say(o.now), all)
 }
 
+// maxUnavailable leaves out what came back without an object to report in: its first order is given
+// at once (docs/design/0047-something-to-lose.md, 1).
 func maxUnavailable(j *trial, o order) string {
-	if !j.changes(o.m, o.now) {
+	if !j.changes(o.m, o.now) || j.wasGone(o.m) {
 		return ""
 	}
 	var changing []string
@@ -92,7 +94,7 @@ func maxUnavailable(j *trial, o order) string {
 		if other == o.m {
 			now = o.now
 		}
-		if j.changes(other, now) {
+		if j.changes(other, now) && !j.wasGone(other) {
 			changing = append(changing, other.name)
 		}
 	}
@@ -103,7 +105,7 @@ func maxUnavailable(j *trial, o order) string {
 }
 
 func firstAlone(j *trial, o order) string {
-	if !j.turns(o) {
+	if !j.turns(o) || j.wasGone(o.m) {
 		return ""
 	}
 	image, together := o.now.Config.ContainerImage, ""
@@ -112,7 +114,7 @@ func firstAlone(j *trial, o order) string {
 			return ""
 		}
 		now := j.orderOf(last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, other.name))
-		if other != o.m && j.changes(other, now) && now.Config.ContainerImage == image {
+		if other != o.m && !j.wasGone(other) && j.changes(other, now) && now.Config.ContainerImage == image {
 			together = other.name
 		}
 	}

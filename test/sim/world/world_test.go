@@ -93,7 +93,7 @@ var kept = []struct {
 	{"not-ready-counts", []history.Event{{"NotReady", 0, 1}, {"Calm", 0, 1}, {"Image", 1, 0}, {"Calm", 0, 5}}},
 	// A Module is deleted while its load has not returned.
 	{"hung-is-left", []history.Event{{"Hang", 0, 0}, {"Calm", 0, 0}, {"Delete", 0, 0}, {"Calm", 0, 0}}},
-	// A node comes back with what it had, and without its orders, while another changes.
+	// A node comes back with what it had, and without its orders, while another changes: at once.
 	{"max-unavailable", []history.Event{{"Calm", 0, 0}, {"NodeGone", 0, 0}, {"Plugin", 0, 1}, {"Image", 1, 0}, {"Calm", 0, 0},
 		{"NodeBack", 0, 0}}},
 	// An agent takes back an acknowledged unload before it sees what was unloaded by hand.

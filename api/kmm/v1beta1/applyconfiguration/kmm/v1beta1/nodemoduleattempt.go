@@ -16,8 +16,8 @@ type NodeModuleAttemptApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// namespace of the Module.
 	Namespace *string `json:"namespace,omitempty"`
-	// order identifies the order that this is about, by its state, config and delivery. Unset: there
-	// is none, or the agent is older than this field.
+	// order identifies the order that this is about, by its state, config, delivery and
+	// unloadPolicy. Unset: there is none, or the agent is older than this field.
 	Order *string `json:"order,omitempty"`
 	// state of the attempt.
 	State *kmmv1beta1.AttemptState `json:"state,omitempty"`
