@@ -45,7 +45,13 @@ var ofOrders = []mutation{
 		Name: "orders-taints-ignored", File: sharedDir + "placement/unload.go",
 		Old:    "u.Asks(m, node) == nil && (follows || Untolerated(",
 		New:    "u.Asks(m, node) == nil && (true || Untolerated(",
-		Within: 35, Why: "taints are not looked at",
+		Within: 50, Why: "taints are not looked at",
+	},
+	{
+		Name: "orders-unload-taints-ignored", File: sharedDir + "placement/unload.go",
+		Old:    "if len(u) == 0 {",
+		New:    "if len(u) == 0 || true {",
+		Within: 50, Why: "a taint that asks for an unload is not looked at",
 	},
 	{
 		Name: "orders-labels-left", File: moduleDir + "act.go",

@@ -255,6 +255,7 @@ func (w *World) settle() {
 	w.act("end", func() { w.dropPolicy(0); w.dropPolicy(1) })
 	w.rest(3 * time.Hour)
 	w.act("end", w.confirm)
+	w.taintsRest()
 	w.act("end", w.retry) // the first one was about the builds that orders named then
 	w.rest(time.Hour)
 	w.judge.look(w.judge.stills(), func(p *Promise) func(*stillness) string { return p.waits })

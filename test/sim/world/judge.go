@@ -83,6 +83,8 @@ type trial struct {
 
 	// wanted is when a pass last saw that a node is selected.
 	wanted map[string]time.Time
+	// tainted are the nodes, at rest, that taints asked for an unload.
+	tainted []stillNode
 }
 
 func newJudge(w *World) judge {
@@ -317,9 +319,9 @@ func paused(m *v1beta1.Module) bool {
 	return is
 }
 
-// matches says whether the Module's selector chooses a node.
+// matches says whether the Module's selector chooses a node, and no taint asks for the unload.
 func matches(m *v1beta1.Module, n *corev1.Node) bool {
-	if m == nil || n == nil || m.Spec.ModuleLoader == nil {
+	if m == nil || n == nil || m.Spec.ModuleLoader == nil || asks(n) {
 		return false
 	}
 	for k, v := range m.Spec.Selector {

@@ -268,6 +268,38 @@ func (m *machine) mend() {
 	}
 }
 
+// taintsRest looks at the nodes that are asked to unload by a taint, and then takes it off: another
+// one keeps off a load for a while. It leaves out what a person loaded, and what a Node had that
+// was deleted: no order is about that.
+func (w *World) taintsRest() {
+	if !slices.ContainsFunc(w.nodes, func(m *machine) bool { return asks(last[*corev1.Node](&w.judge, kindNode, m.name)) }) {
+		return
+	}
+	w.rest(time.Hour)
+	for _, t := range w.judge.all() {
+		t.tainted = slices.DeleteFunc(t.still().nodes, func(n stillNode) bool {
+			return !asks(n.node) || n.order == nil && (!t.loadedByAgent(n.m) || t.wasGone(n.m))
+		})
+	}
+	for _, then := range [][]corev1.Taint{{{Key: othersTaint, Effect: corev1.TaintEffectNoSchedule}}, nil} {
+		for _, m := range w.nodes {
+			w.act("end", func() { m.edit(func(n *corev1.Node) { n.Spec.Taints = then }) })
+		}
+		w.rest(time.Hour)
+	}
+}
+
+// taintsUnload leaves out what is to go with the next boot.
+func taintsUnload(s *stillness) string {
+	for _, n := range s.judge.tainted {
+		if loads(n.order) || n.live != "" && (n.order == nil || !waitsForBoot(*n.order)) {
+			return fmt.Sprintf("%s has a taint that asks for the unload, and is ordered %s; live %q; attempt %s", n.m.name, say(n.order),
+				images.Short(n.live), s.judge.tried(n.config))
+		}
+	}
+	return ""
+}
+
 // tell has the node's Ready condition say something else.
 func (m *machine) tell(ready corev1.ConditionStatus) {
 	if m.ready != ready {

@@ -325,6 +325,9 @@ var breaks = map[string]func(*doctor) []string{
 		return d.rest(func(s *stillness) { set(&s.module.Status, "KernelsCovered", metav1.ConditionFalse, "x", "x") })
 	},
 	"observed-current": func(d *doctor) []string { return d.rest(func(s *stillness) { s.module.Status.ObservedGeneration-- }) },
+	"taints-unload": func(d *doctor) []string {
+		return d.rest(func(s *stillness) { s.judge.tainted = s.nodes[:1] })
+	},
 	"in-tree-comes-back": func(d *doctor) []string {
 		return d.rest(func(s *stillness) {
 			n := &s.nodes[0]

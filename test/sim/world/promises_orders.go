@@ -17,8 +17,9 @@ import (
 	"github.com/drover-project/drover/test/sim/kubelet"
 )
 
-// othersTaint is the key of a taint that others put on nodes.
-const othersTaint = "example.com/others"
+// othersTaint and upgradeTaint are the keys of taints that others put on nodes. Drover is told that
+// the second one asks for an unload. No Module of histories tolerates them.
+const othersTaint, upgradeTaint = "example.com/others", "example.com/upgrade"
 
 // grace is how long a node keeps what it has when it is no longer selected, where the Module does
 // not say.
@@ -220,10 +221,15 @@ func taintsKeepOff(j *trial, o order) string {
 	return ""
 }
 
-// tainted says whether the verb Taint keeps off Modules that are not there; none tolerates it. The
-// cluster's own taints, of new nodes, are not meant.
-func tainted(n *corev1.Node) bool {
-	return n != nil && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == othersTaint })
+// tainted says whether the verb Taint keeps off Modules that are not there. The cluster's own
+// taints, of new nodes, are not meant.
+func tainted(n *corev1.Node) bool { return hasTaint(n, othersTaint) || asks(n) }
+
+// asks says whether a taint of the node asks for an unload.
+func asks(n *corev1.Node) bool { return hasTaint(n, upgradeTaint) }
+
+func hasTaint(n *corev1.Node, key string) bool {
+	return n != nil && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 }
 
 func pausedRolloutBeginsNothing(j *trial, o order) string {
@@ -288,7 +294,8 @@ func noUnaskedAbsent(j *trial, o order) string {
 }
 
 func graceIsKept(j *trial, o order) string {
-	if !unloads(o.now) || unloads(o.was) || len(j.modules()) == 0 || j.leaves() {
+	if !unloads(o.now) || unloads(o.was) || len(j.modules()) == 0 || j.leaves() ||
+		slices.ContainsFunc(seen[*corev1.Node](j.judge, kindNode, o.m.name), asks) {
 		return ""
 	}
 	if at, ok := j.wanted[o.m.name]; ok && j.w.clock.Since(at) < grace {

@@ -174,8 +174,8 @@ var verbs = []verb{
 	})},
 	{"Taint", 1, false, onNode(func(m *machine, b uint8) {
 		m.edit(func(n *corev1.Node) {
-			n.Spec.Taints = [][]corev1.Taint{nil, {{Key: othersTaint, Effect: corev1.TaintEffectNoSchedule}},
-				{{Key: othersTaint, Effect: corev1.TaintEffectNoExecute}}}[int(b)%3]
+			effect := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute}[int(b)/3%2]
+			n.Spec.Taints = [][]corev1.Taint{nil, {{Key: othersTaint, Effect: effect}}, {{Key: upgradeTaint, Effect: effect}}}[int(b)%3]
 		})
 	})},
 	{"NodeReplaced", 1, false, onNode(func(m *machine, _ uint8) { m.replace() })},

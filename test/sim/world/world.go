@@ -179,7 +179,8 @@ func (w *World) jitter(d time.Duration, factor float64) time.Duration {
 
 // flags are the operator's. Of KMM, and of others' definitions, for which the guard looks each
 // minute, there are none here.
-var flags = []string{"--agent-image=" + agentImage, "--parallelism=1", "--node-condition", "--controllers=*,-guard"}
+var flags = []string{"--agent-image=" + agentImage, "--parallelism=1", "--node-condition", "--controllers=*,-guard",
+	"--unload-taints=" + upgradeTaint}
 
 const agentImage = "registry.invalid/drover/drover-agent:dev"
 
