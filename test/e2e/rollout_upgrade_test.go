@@ -152,7 +152,7 @@ func TestRolloutPausedAndResumed(t *testing.T) {
 			"rollout: 0 of 3 nodes have generation 1", "paused by spec.rollout.paused")
 	})
 	s.quiet()
-	s.journalIs(each(nodes, tally{}))
+	s.journalIs(map[string]tally{})
 	s.change(func(m *v1beta1.Module) { m.Spec.Rollout.Paused = false })
 	s.converged(each(nodes, once))
 
