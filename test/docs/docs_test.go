@@ -70,6 +70,24 @@ func TestDamageIsSeen(t *testing.T) {
 	}
 }
 
+// TestOutputStandsUnderItsCommand: a text block is compared with what the sh block before it
+// printed, so both have one heading.
+func TestOutputStandsUnderItsCommand(t *testing.T) {
+	for content, want := range map[string]int{
+		"# A\n\n```sh\ntrue\n```\n\nprints\n\n```text\nx\n```\n":      0,
+		"# A\n\n```sh\ntrue\n```\n\n## B\n\n```text\n--flag=x\n```\n": 1,
+		"# A\n\n```text\nx\n```\n":                                    1,
+	} {
+		p := page.Parse("a.md", content)
+		r := result{Kinds: map[string]int{}}
+		c := checker{root: root, result: &r}
+		c.static([]*page.Page{&p})
+		if r.Problems != want {
+			t.Errorf("%d problems in %q, want %d", r.Problems, content, want)
+		}
+	}
+}
+
 func TestKindOf(t *testing.T) {
 	for tag, want := range map[string]kind{
 		"": unknown, "bash": unknown, "text": output, "text drawing": drawing, "yaml": manifest, "yaml apply save=x.yaml": manifest,

@@ -80,13 +80,13 @@ func kindOf(b page.Block) (kind, error) {
 func (c *checker) static(pages []*page.Page) {
 	for _, p := range pages {
 		c.say(p.Problems...)
-		printed := false // is there something printed that a text block can be compared with?
+		printed, section := false, "" // what a text block can be compared with: the output of the sh block before it, under its heading
 		for _, b := range p.Blocks {
 			k, err := kindOf(b)
 			switch k {
 			case output:
-				if !printed {
-					err = errors.New("no sh block right before it printed this")
+				if !printed || section != b.Section {
+					err = errors.New("no sh block right before it, under the same heading, printed this")
 				}
 			case excerpt:
 				err = c.excerpt(b)
@@ -97,7 +97,7 @@ func (c *checker) static(pages []*page.Page) {
 			case drawing:
 				err = c.names(b.Text)
 			}
-			printed = k == runs
+			printed, section = k == runs, b.Section
 			switch {
 			case err != nil:
 				c.fail(b, err)

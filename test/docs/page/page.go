@@ -15,6 +15,8 @@ type Block struct {
 	// Page is the file's path, Line the line of the opening fence, from 1.
 	Page string
 	Line int
+	// Section is the heading that the block stands under, "" before the first.
+	Section string
 	// Lang is the first word of the info string: sh, text, yaml, go or another language.
 	Lang string
 	// Attributes are the further words of the info string: key=value, key="a value", or a word alone,
@@ -77,8 +79,9 @@ func Parse(path, content string) Page {
 }
 
 type scanner struct {
-	page Page
-	seen map[string]int
+	page    Page
+	seen    map[string]int
+	section string
 	// open is the block that is being read; closing is the fence that ends it, indent what its lines
 	// begin with.
 	open            *Block
@@ -116,7 +119,7 @@ func (s *scanner) line(number int, line string) {
 func (s *scanner) text(number int, line string) {
 	s.list = listItem.MatchString(line) || s.list && (!s.blank || strings.HasPrefix(line, " "))
 	if found := heading.FindStringSubmatch(line); found != nil {
-		s.list = false
+		s.list, s.section = false, found[1]
 		s.anchor(found[1])
 	}
 	plain := code.ReplaceAllString(named.ReplaceAllString(line, "[\x00$1]("), "code") // what stands in code is no link
@@ -142,7 +145,7 @@ func (s *scanner) anchor(title string) {
 }
 
 func (s *scanner) begin(number int, indent, closing, info string) {
-	b := &Block{Page: s.page.Path, Line: number, Attributes: map[string]string{}}
+	b := &Block{Page: s.page.Path, Line: number, Section: s.section, Attributes: map[string]string{}}
 	b.Lang, info, _ = strings.Cut(strings.TrimSpace(info), " ")
 	for info = strings.TrimSpace(info); info != ""; {
 		found := attribute.FindStringSubmatch(info)

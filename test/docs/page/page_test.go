@@ -20,9 +20,10 @@ func TestParse(t *testing.T) {
 	want := Page{
 		Path: "x.md",
 		Blocks: []Block{
-			{Page: "x.md", Line: 5, Lang: "sh", Attributes: map[string]string{"background": "", "until": "it runs", "exit": "1"},
-				Text: "make run\n\n"},
-			{Page: "x.md", Line: 16, Attributes: map[string]string{}, Text: "```\n"},
+			{Page: "x.md", Line: 5, Section: "A `title`: one", Lang: "sh",
+				Attributes: map[string]string{"background": "", "until": "it runs", "exit": "1"},
+				Text:       "make run\n\n"},
+			{Page: "x.md", Line: 16, Section: "A title: one", Attributes: map[string]string{}, Text: "```\n"},
 		},
 		Links:   []Link{{Page: "x.md", Line: 3, Target: "b.md#c"}, {Page: "x.md", Line: 3, Target: "x.go", Name: "F"}},
 		Anchors: map[string]bool{"a-title-one": true, "a-title-one-1": true},
