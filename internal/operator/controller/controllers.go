@@ -23,6 +23,7 @@ import (
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
 // Shared is what the controllers of a process have in common.
@@ -42,10 +43,12 @@ func All(mgr ctrl.Manager, o *operator.Options, s Shared) map[string]operator.Co
 	}
 	c, live, now := mgr.GetClient(), mgr.GetAPIReader(), o.Time()
 	recorder := kube.NewRecorder(mgr.GetEventRecorder(operator.Name))
+	orders := o.Module(recorder, s.Gate, s.Metrics)
+	orders.Seen = &rollout.Sightings{} // who gives orders and who tells of them have one clock for the soak time
 	all := map[string]operator.Controller{
-		"module": module.New(c, live, o.Module(recorder, s.Gate, s.Metrics)),
+		"module": module.New(c, live, orders),
 		"node": node.New(c, node.Options{
-			Makes: o.Makes(), UnloadTaints: o.UnloadTaints, Recorder: recorder, Metrics: s.Metrics, Gate: s.Gate, Now: now.Now,
+			Makes: o.Makes(), UnloadTaints: o.UnloadTaints, Recorder: recorder, Metrics: s.Metrics, Gate: s.Gate, Now: now.Now, Seen: orders.Seen,
 		}),
 		"plugin":   plugin.New(c, live, plugin.Options{AgentImage: o.Orders.AgentImage, DRA: o.Orders.DRA, Role: role, Gate: s.Gate}),
 		"guard":    s.Guard,

@@ -103,6 +103,9 @@ type Options struct {
 	Self types.NamespacedName
 	// Clock is for back-off; nil is the time of day.
 	Clock clock.PassiveClock
+	// Seen is since when nodes have what is rolled out, for all controllers that ask whose turn it is;
+	// nil: this one asks alone.
+	Seen *rollout.Sightings
 }
 
 func (o *Options) setDefaults() {
@@ -117,6 +120,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
+	}
+	if o.Seen == nil {
+		o.Seen = &rollout.Sightings{}
 	}
 }
 
@@ -136,8 +142,6 @@ type Controller struct {
 	holders  recollection[string, nodeplan.Seen]
 	// rests are the nodes where the last pass found nothing to do.
 	rests rests
-	// seen is since when nodes have what is rolled out.
-	seen rollout.Sightings
 	// audited is what was last told, by Module, of policies that are only tried.
 	audited sync.Map
 	// reports is when the policy was seen that keeps agents to their own node.
@@ -182,7 +186,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			return reconcile.Result{RequeueAfter: staleDelay}, err
 		}
 		c.ledger.forget(snap.Key)
-		c.seen.Forget(snap.Key)
+		c.options.Seen.Forget(snap.Key)
 		c.pace.Forget(snap.Key)
 		c.rests.forget(snap.Key)
 	} else {

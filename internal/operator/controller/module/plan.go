@@ -74,7 +74,7 @@ func (c *Controller) turns(snap *snapshot, aims []nodeplan.Aim) *rollout.Plan {
 		return nil
 	}
 	policy := rollout.PolicyOf(snap.Module)
-	c.seen.Date(snap.Key, parts, policy, snap.Now)
+	c.options.Seen.Date(snap.Key, parts, policy, snap.Now)
 	return rollout.Make(parts, policy, snap.Now)
 }
 

@@ -52,7 +52,7 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 	scene := &facts.Scene{
 		Module: module, Desired: r.desired.Of(module).With(desired.Images{Makes: r.Makes, Made: images, Problem: about.ImageProblem}),
 		Held: facts.Judge(module, nodes, configs), Configs: configs, Plugins: plugins, Deliveries: deliveries,
-		Taints: r.UnloadTaints, Silent: leaving(module) && r.answerDue(module) <= 0, Seen: &r.seen,
+		Taints: r.UnloadTaints, Silent: leaving(module) && r.answerDue(module) <= 0, Seen: r.Seen,
 		Labels: func(node string) *reasons.Problem { return r.refused.of(node, speaking) },
 	}
 	scene.See(&about, nodes, r.Now())

@@ -21,7 +21,6 @@ import (
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/reasons"
-	"github.com/drover-project/drover/internal/shared/rollout"
 	"github.com/drover-project/drover/internal/shared/status"
 )
 
@@ -40,7 +39,6 @@ type reporter struct {
 	refused *refusals
 	desired desired.Memory
 	told    told
-	seen    rollout.Sightings
 	pace    *pace.Pace
 
 	progress progress
@@ -99,7 +97,7 @@ func (r *reporter) due(module *v1beta1.Module, facts *status.Module) time.Durati
 func (r *reporter) forget(module types.NamespacedName) {
 	r.desired.Forget(module)
 	r.told.forget(module)
-	r.seen.Forget(module)
+	r.Seen.Forget(module)
 	r.pace.Forget(module)
 	r.progress.forget(module)
 	r.Metrics.Forget(module)

@@ -35,6 +35,7 @@ import (
 	"github.com/drover-project/drover/internal/shared/nodemarks"
 	"github.com/drover-project/drover/internal/shared/placement"
 	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
 const (
@@ -60,6 +61,9 @@ type Options struct {
 	Metrics *metrics.Board
 	// Now is the clock of transition times; nil is the time of day.
 	Now func() time.Time
+	// Seen is since when nodes have what is rolled out, for all controllers that ask whose turn it is;
+	// nil: this one asks alone.
+	Seen *rollout.Sightings
 }
 
 // Controller is both reconcilers.
@@ -76,6 +80,9 @@ func New(c client.Client, o Options) *Controller {
 	}
 	if o.Metrics == nil {
 		o.Metrics = metrics.NewBoard()
+	}
+	if o.Seen == nil {
+		o.Seen = &rollout.Sightings{}
 	}
 	return &Controller{client: c, options: o}
 }
