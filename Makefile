@@ -356,7 +356,7 @@ sim: ## Make histories of a simulated cluster happen, and judge them by promises
 	@go build -C test/sim -o ../../.cache/sim . && cd test/sim && ../../.cache/sim --seed $(SEED) --histories $(or $(HISTORIES),200) --minutes $(or $(MINUTES),0) --only "$(ONLY)"
 
 sim-test: ## Test the simulation itself, and play the histories that are kept
-	@go test -C test/sim -vet=off ./history ./images ./kubelet ./memapi ./memetcd ./mutations ./process ./states ./world # vet would look at all of Kubernetes
+	@go test -C test/sim -vet=off ./disk ./history ./images ./kubelet ./memapi ./memetcd ./mutations ./process ./states ./world # vet would look at all of Kubernetes
 
 sim-mutations: ## Put faults into the product, one at a time: the simulation finds each within its number of histories (ONLY=name, a regular expression)
 	@cd test/sim && go run ./mutations --only "$(ONLY)"

@@ -26,6 +26,8 @@ type Verb struct {
 	Weight int
 	// Machinery is what goes on by itself: no history is without it.
 	Machinery bool
+	// Opens: every other history begins with it, of those that do not begin as one of the corpus does.
+	Opens bool
 }
 
 // Generate draws n events from a seed. Each history has a mix of its own: of what people and
@@ -44,6 +46,11 @@ func Generate(seed uint64, n int, verbs []Verb, corpus [][]Event) []Event {
 			case 1:
 				events[i].B = uint8(r.IntN(256)) //nolint:gosec // below 256
 			}
+		}
+	}
+	for _, v := range verbs {
+		if v.Opens && len(events) < min(n, 1) && r.IntN(2) == 0 {
+			events = append(events, Event{v.Name, 0, 0})
 		}
 	}
 	weights, total := make([]int, len(verbs)), 0

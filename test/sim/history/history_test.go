@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var verbs = []Verb{{"Goes", 10, true}, {"Breaks", 1, false}, {"Mends", 1, false}}
+var verbs = []Verb{{Name: "Goes", Weight: 10, Machinery: true}, {Name: "Breaks", Weight: 1}, {Name: "Mends", Weight: 1}}
 
 func TestGenerate(t *testing.T) {
 	if diff := cmp.Diff(Generate(7, 60, verbs, nil), Generate(7, 60, verbs, nil)); diff != "" {
@@ -61,6 +61,33 @@ func TestGenerateFromCorpus(t *testing.T) {
 	}
 	if begun < 60 || begun > 140 || changed == 0 || changed > begun/2 {
 		t.Errorf("of 200 histories, %d begin as one of the corpus, %d of them with other numbers", begun, changed)
+	}
+}
+
+// TestGenerateOpens: every other history begins with what opens it, and none that begins as one of
+// the corpus does.
+func TestGenerateOpens(t *testing.T) {
+	opening := append([]Verb{{Name: "Waits", Machinery: true, Opens: true}}, verbs...)
+	for _, corpus := range [][][]Event{nil, {{{"Kept", 1, 2}}}} {
+		opens, begins := 0, 0
+		for seed := range uint64(100) {
+			for i, e := range Generate(seed, 60, opening, corpus) {
+				switch {
+				case e.Verb == "Kept" && i == 0:
+					begins++
+				case e.Verb == "Waits" && i == 0:
+					opens++
+				case e.Verb == "Waits":
+					t.Fatalf("seed %d: what opens a history is its event %d", seed, i)
+				}
+			}
+		}
+		if rest := 100 - begins; opens < rest*3/8 || opens > rest*5/8 {
+			t.Errorf("of %d histories, %d are opened", rest, opens)
+		}
+	}
+	if n := len(Generate(1, 0, opening, nil)); n != 0 {
+		t.Errorf("no event was asked for, and there are %d", n)
 	}
 }
 

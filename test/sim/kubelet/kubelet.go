@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kubelet is a node's kubelet as far as Drover needs one, a step at a time: it runs
-// carriers and the pods of device plugins, fails at that as it is told to, and ends pods that are
-// deleted.
+// carriers, the pods of device plugins and those of people, fails at that as it is told to, and
+// ends pods that are deleted.
 package kubelet
 
 import (
@@ -47,7 +47,15 @@ type Kubelet struct {
 
 	delivered map[types.UID]bool    // carriers that have delivered
 	plugins   map[types.UID]*plugin // pods of device plugins that have begun
+	users     map[types.UID]string  // which kernel modules pods of people have open
 	kept      int64                 // the revision at which there was nothing to do
+}
+
+// IsReady says whether a Node's kubelet says that it is Ready.
+func IsReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // Failure is what a kubelet, or what it runs, fails at.
@@ -83,6 +91,8 @@ func (k *Kubelet) Step(ctx context.Context) bool {
 		step := k.carrier
 		if IsPlugin(pod) {
 			step = k.plugin
+		} else if IsUser(pod) {
+			step = k.user
 		}
 		did, more := step(ctx, pod.DeepCopy())
 		if did {
@@ -115,11 +125,17 @@ func (k *Kubelet) clean(left map[types.UID]bool) bool {
 			return true
 		}
 	}
+	for _, uid := range slices.Sorted(maps.Keys(k.users)) {
+		if !left[uid] {
+			k.close(uid)
+			return true
+		}
+	}
 	return false
 }
 
 // Booted ends all containers: the node has booted.
-func (k *Kubelet) Booted() { k.plugins, k.kept = nil, 0 }
+func (k *Kubelet) Booted() { k.plugins, k.users, k.kept = nil, nil, 0 }
 
 // Replaced ends all containers, and forgets all pods: the node is another machine.
 func (k *Kubelet) Replaced() {

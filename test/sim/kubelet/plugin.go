@@ -17,15 +17,20 @@ import (
 	"github.com/drover-project/drover/internal/agent/host/fake"
 )
 
+// warmup is how long a device plugin runs before it is ready: others act meanwhile.
+const warmup = 3 * time.Second
+
 // plugin is a pod of a device plugin on the node.
 type plugin struct {
 	name   string
+	uid    types.UID
 	began  metav1.Time
 	waited metav1.Time // when its waiting container had ended; zero: not yet
 	runs   bool        // its main container
-	ready  metav1.Time // since when it is so, or is not so
-	ends   int32       // how often its main container has ended
-	opened string      // the kernel module that it has open; empty: none
+	since  metav1.Time // when it is so, or is not so
+	ready  bool
+	ends   int32  // how often its main container has ended
+	opened string // the kernel module that it has open; empty: none
 }
 
 // IsPlugin says whether a pod is a device plugin's.
@@ -74,7 +79,7 @@ func (k *Kubelet) plugin(ctx context.Context, pod *corev1.Pod) (did, more bool) 
 	case p == nil && now.Before(k.pullless):
 		return k.cannotPull(ctx, pod), true
 	case p == nil:
-		p = &plugin{name: pod.Namespace + "/" + pod.Name, began: k.now(), ready: k.now()}
+		p = &plugin{name: pod.Namespace + "/" + pod.Name, uid: pod.UID, began: k.now(), since: k.now()}
 		if k.plugins == nil {
 			k.plugins = map[types.UID]*plugin{}
 		}
@@ -90,18 +95,21 @@ func (k *Kubelet) plugin(ctx context.Context, pod *corev1.Pod) (did, more bool) 
 	switch fails := now.Before(k.crashing); {
 	case fails && p.runs:
 		k.stop(p)
-		p.runs, p.ready = false, k.now()
+		p.runs, p.ready, p.since = false, false, k.now()
 		p.ends++
 	case !fails && !p.runs:
-		p.runs, p.ready = true, k.now()
+		p.runs, p.since = true, k.now()
 		k.open(p, module)
 	}
-	return k.tell(ctx, pod, p), !p.runs || now.Before(k.crashing)
+	if age := now.Sub(p.since.Time); p.runs && (age >= warmup || age < 0) { // below 0: the clock has stepped
+		p.ready = true
+	}
+	return k.tell(ctx, pod, p), !p.ready || now.Before(k.crashing)
 }
 
 // open has the main container open the device of a kernel module, if there is one.
 func (k *Kubelet) open(p *plugin, module string) {
-	if module != "" && k.Kernel.HoldBy(module, host.User{Kind: host.UserProcess, Name: "plugin", Pod: p.name}) == nil {
+	if module != "" && k.Kernel.HoldBy(module, host.User{Kind: host.UserProcess, Name: "plugin", Pod: p.name, PodUID: string(p.uid)}) == nil {
 		p.opened = module
 		k.Trace("      %s: %s opens %s", k.Node, p.name, module)
 	}
@@ -152,12 +160,13 @@ func (k *Kubelet) tell(ctx context.Context, pod *corev1.Pod, p *plugin) bool {
 		}
 		s.InitContainerStatuses = append(s.InitContainerStatuses, c)
 	}
-	main := corev1.ContainerStatus{Name: pod.Spec.Containers[0].Name, Image: pod.Spec.Containers[0].Image, Ready: p.runs, RestartCount: p.ends}
+	c := pod.Spec.Containers[0]
+	main := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Ready: p.ready, RestartCount: p.ends}
 	switch {
 	case p.waited.IsZero():
 		main.State.Waiting = &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
 	case p.runs:
-		main.State.Running = &corev1.ContainerStateRunning{StartedAt: p.ready}
+		main.State.Running = &corev1.ContainerStateRunning{StartedAt: p.since}
 		s.Phase = corev1.PodRunning
 	default:
 		main.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "the simulation has it crash"}
@@ -165,8 +174,12 @@ func (k *Kubelet) tell(ctx context.Context, pod *corev1.Pod, p *plugin) bool {
 	}
 	s.ContainerStatuses = []corev1.ContainerStatus{main}
 	say(s, corev1.PodInitialized, !p.waited.IsZero(), p.waited)
-	say(s, corev1.ContainersReady, p.runs, p.ready)
-	say(s, corev1.PodReady, p.runs, p.ready)
+	turned := p.since
+	if p.ready {
+		turned = metav1.NewTime(p.since.Add(warmup))
+	}
+	say(s, corev1.ContainersReady, p.ready, turned)
+	say(s, corev1.PodReady, p.ready, turned)
 	if equality.Semantic.DeepEqual(was, s) {
 		return false
 	}

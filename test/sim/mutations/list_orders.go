@@ -27,7 +27,7 @@ var ofOrders = []mutation{
 		Name: "orders-departs-unanswered", File: planDir + "step.go",
 		Old:    "!s.Remove && (s.Node.follows() || s.Write != nil)",
 		New:    "!s.Remove && s.Write != nil",
-		Within: 30, Why: "a deleted Module does not wait for the nodes' answers",
+		Within: 40, Why: "a deleted Module does not wait for the nodes' answers",
 	},
 	{
 		Name: "orders-carriers-stay", File: planDir + "delivery.go",
@@ -39,25 +39,25 @@ var ofOrders = []mutation{
 		Name: "orders-policy-told-only", File: planDir + "aim.go",
 		Old:    "a.Keep = a.Denied != nil || p.quarantined(n, a.Order)",
 		New:    "a.Keep = p.quarantined(n, a.Order)",
-		Within: 20, Why: "what a ModulePolicy does not allow is told, and ordered all the same",
+		Within: 50, Why: "what a ModulePolicy does not allow is told, and ordered all the same",
 	},
 	{
 		Name: "orders-taints-ignored", File: sharedDir + "placement/unload.go",
 		Old:    "u.Asks(m, node) == nil && (follows || Untolerated(",
 		New:    "u.Asks(m, node) == nil && (true || Untolerated(",
-		Within: 50, Why: "taints are not looked at",
+		Within: 120, Why: "taints are not looked at",
 	},
 	{
 		Name: "orders-unload-taints-ignored", File: sharedDir + "placement/unload.go",
 		Old:    "if len(u) == 0 {",
 		New:    "if len(u) == 0 || true {",
-		Within: 50, Why: "a taint that asks for an unload is not looked at",
+		Within: 200, Why: "a taint that asks for an unload is not looked at",
 	},
 	{
 		Name: "orders-labels-left", File: moduleDir + "act.go",
 		Old:    "\tpatch = append(patch, takeLabels(config, s.Key)...)\n",
 		New:    "",
-		Within: 20, Why: "the labels by which clients find NodeModulesConfigs of a Module stay",
+		Within: 50, Why: "the labels by which clients find NodeModulesConfigs of a Module stay",
 	},
 	{
 		Name: "orders-grace-forgotten", File: planDir + "aim.go",
@@ -111,7 +111,7 @@ var ofOrders = []mutation{
 		Name: "orders-never-idle", File: moduleDir + "controller.go",
 		Old:    "if p.made > 0 {\n\t\tsoon(drainDelay)\n\t}",
 		New:    "soon(drainDelay)",
-		Within: 20, Why: "rests: passes follow one another although nothing is left to do",
+		Within: 55, Why: "rests: passes follow one another although nothing is left to do",
 	},
 	{
 		Name: "orders-module-unheld", File: moduleDir + "controller.go",
@@ -123,12 +123,18 @@ var ofOrders = []mutation{
 		Name: "orders-problems-stay", File: moduleDir + "controller.go",
 		Old:    "\t\tfound[v1beta1.AllNodes] = *whole\n\t}\n\treturn problems.Report(",
 		New:    "\t\tfound[v1beta1.AllNodes] = *whole\n\t}\n\tif len(found) == 0 {\n\t\treturn nil\n\t}\n\treturn problems.Report(",
-		Within: 20, Why: "the last problem of a Module stays in its status",
+		Within: 50, Why: "the last problem of a Module stays in its status",
 	},
 	{
 		Name: "orders-delivery-unnamed", File: planDir + "order.go",
 		Old:    "\t\tDelivery:        &v1beta1.Delivery{ID: state.Delivery},\n",
 		New:    "\t\tDelivery:        &v1beta1.Delivery{ID: m.Name},\n",
 		Within: 20, Why: "deliveries are named by the Module and not by what is in them: another image counts as held",
+	},
+	{
+		Name: "orders-evicts-by-name", File: sharedDir + "drain/drain.go",
+		Old:    "return m.Pod == pod.Namespace+\"/\"+pod.Name && (m.UID == \"\" || m.UID == pod.UID)",
+		New:    "return m.Pod == pod.Namespace+\"/\"+pod.Name",
+		Within: 1000, Why: "a pod that comes back under the name of one that held the kernel module is evicted for it",
 	},
 }

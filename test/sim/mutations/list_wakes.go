@@ -14,7 +14,7 @@ var ofWakes = []mutation{
 		Name: "orders-no-wake-by-nodes", File: moduleDir + "watch.go",
 		Old:    "Watches(&corev1.Node{}, watch.Changes(c.nodeEvent)).",
 		New:    "Watches(&corev1.Node{}, watch.Changes(func(context.Context, watch.Queue, *corev1.Node, *corev1.Node) {})).",
-		Within: 75, Why: "lost wake-up: what becomes of nodes causes no pass",
+		Within: 120, Why: "lost wake-up: what becomes of nodes causes no pass",
 	},
 	{
 		Name: "orders-no-wake-by-reports", File: moduleDir + "watch.go",
@@ -26,7 +26,7 @@ var ofWakes = []mutation{
 		Name: "orders-no-alarm", File: moduleDir + "controller.go",
 		Old:    "soon(pl.Aim.Due)\n",
 		New:    "",
-		Within: 20, Why: "no pass comes at the end of a grace",
+		Within: 120, Why: "no pass comes at the end of a grace",
 	},
 	{
 		Name: "orders-rest-by-no-module-version", File: moduleDir + "rest.go",

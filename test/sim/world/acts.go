@@ -18,7 +18,6 @@ import (
 	"github.com/drover-project/drover/internal/agent/host"
 	"github.com/drover-project/drover/test/sim/history"
 	"github.com/drover-project/drover/test/sim/kubelet"
-	"github.com/drover-project/drover/test/sim/states"
 )
 
 func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
@@ -253,22 +252,24 @@ func (w *World) settle() {
 	w.act("end", w.unpause)
 	w.act("end", w.retry)
 	w.act("end", func() { w.dropPolicy(0); w.dropPolicy(1) })
+	w.leave()
 	w.rest(3 * time.Hour)
 	w.act("end", w.confirm)
 	w.taintsRest()
 	w.act("end", w.retry) // the first one was about the builds that orders named then
 	w.rest(time.Hour)
 	w.judge.look(w.judge.stills(), func(p *Promise) func(*stillness) string { return p.waits })
-	for range 2 { // what waits for a boot gets it
-		for _, m := range w.nodes {
-			n := last[*v1beta1.NodeModulesConfig](&w.judge, kindOrders, m.name)
-			if n != nil && slices.ContainsFunc(n.Spec.Modules, waitsForBoot) {
-				w.act("end", func() { m.reboot("") })
-				w.rest(20 * time.Minute)
-			}
-		}
-	}
+	w.boots()
 	w.rest(2 * time.Hour)
+	w.rested()
+	if w.last != nil && w.found == nil {
+		w.alone()
+		w.rested()
+	}
+}
+
+// rested asks the promises about what is at rest.
+func (w *World) rested() {
 	if w.found != nil {
 		return
 	}
@@ -282,11 +283,52 @@ func (w *World) settle() {
 		s.written, s.passes = w.calm, w.judge.passes-passes
 	}
 	w.judge.look(all, func(p *Promise) func(*stillness) string { return p.rest })
+	w.calm = nil
+}
+
+// boots gives what waits for a boot one.
+func (w *World) boots() {
+	for range 2 {
+		for _, m := range w.nodes {
+			n := last[*v1beta1.NodeModulesConfig](&w.judge, kindOrders, m.name)
+			if n != nil && slices.ContainsFunc(n.Spec.Modules, waitsForBoot) {
+				w.act("end", func() { m.reboot("") })
+				w.rest(20 * time.Minute)
+			}
+		}
+	}
+}
+
+// alone has what was to come at rest happen, to a Module that all nodes have, in half of the
+// cases while one is away. That one comes back later, and what taints a new one goes, by
+// themselves, too. People do what is asked of them, and nothing else.
+func (w *World) alone() {
+	w.act("end", w.restore)
+	w.rest(20 * time.Minute)
+	for _, m := range w.nodes {
+		clear(w.judge.kernelOf(m.name).Left)
+	}
+	if i := int(w.last.A) / nodes % (2 * nodes); i < nodes {
+		w.act("end", func() { w.nodes[i].tell(corev1.ConditionUnknown) })
+	}
+	w.round()
+	w.Do(*w.last)
+	w.rest(time.Hour)
+	for _, m := range w.nodes {
+		w.act("end", func() { m.tell(corev1.ConditionTrue); m.untaint() })
+	}
+	w.rest(time.Hour)
+	w.act("end", w.confirm)
+	if slices.ContainsFunc(w.nodes, (*machine).tellsOfStrike) {
+		w.act("end", w.askAgain)
+	}
+	w.rest(time.Hour)
+	w.boots()
 }
 
 // retry has a person ask for another try, where a load has taken a node down.
 func (w *World) retry() {
-	if !slices.ContainsFunc(w.nodes, func(m *machine) bool { return m.cuts > 0 || w.judge.kernelOf(m.name).hurt }) {
+	if !slices.ContainsFunc(w.nodes, func(m *machine) bool { return m.cuts > 0 || w.judge.kernelOf(m.name).Hurt }) {
 		return
 	}
 	w.askAgain()
@@ -335,57 +377,4 @@ func (w *World) annotate(s subject, change func(*v1beta1.Module)) {
 		m.ManagedFields = nil
 		must(w.admin.Update(w.ctx, m, client.FieldOwner("author")))
 	}
-}
-
-// notice notes the states that nodes are in, after so many events; 0: at the history's end.
-func (w *World) notice(events int) {
-	for _, t := range w.judge.all() {
-		for _, m := range w.nodes {
-			state := t.situation(m).State()
-			if _, has := w.Seen[state]; !has {
-				w.Seen[state] = events
-			}
-		}
-	}
-}
-
-// situation is a node and the Module, as they are.
-func (j *trial) situation(m *machine) (s states.Situation) {
-	module := last[*v1beta1.Module](j.judge, kindModule, j.key())
-	node := last[*corev1.Node](j.judge, kindNode, m.name)
-	config := last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name)
-	s.Selected, s.Paused = module != nil && selects(module, node), paused(module)
-	if module != nil {
-		s.Paused = s.Paused || module.Spec.Rollout != nil && module.Spec.Rollout.Paused
-		s.OnReboot = module.Spec.ModuleLoader != nil && module.Spec.ModuleLoader.Container.UnloadPolicy == v1beta1.UnloadOnReboot
-	}
-	switch live := j.live(m); {
-	case live == "":
-	case !j.loadedByAgent(m):
-		s.Live = states.ByHand
-	case live == imageIn(module):
-		s.Live = states.Asked
-	default:
-		s.Live = states.Another
-	}
-	switch order := j.orderOf(config); {
-	case order == nil:
-	case unloads(order):
-		s.Order = states.Unload
-	case order.Config.ContainerImage == imageIn(module):
-		s.Order = states.Current
-	default:
-		s.Order = states.Outdated
-	}
-	switch {
-	case node == nil:
-	case m.ready != corev1.ConditionTrue:
-		s.Node = states.NotReady
-	default:
-		s.Node = states.Ready
-	}
-	if a := j.attemptOf(config); a != nil {
-		s.Attempt = a.State
-	}
-	return s
 }

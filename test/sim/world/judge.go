@@ -17,7 +17,9 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/test/sim/images"
+	"github.com/drover-project/drover/test/sim/kernels"
 	"github.com/drover-project/drover/test/sim/memetcd"
+	"github.com/drover-project/drover/test/sim/taints"
 )
 
 // Violation is a promise that was broken.
@@ -66,7 +68,7 @@ type judge struct {
 	// known is up to where the operator's caches were when the last pass began, by kind.
 	known map[string]int64
 	// kernels are what the kernels' calls add up to, by node.
-	kernels map[string]*kernelState
+	kernels map[string]*kernels.State
 	// passes are those of all controllers, request what the last one was about; empty: it is not known
 	// yet.
 	passes  int
@@ -88,7 +90,7 @@ type trial struct {
 }
 
 func newJudge(w *World) judge {
-	return judge{w: w, past: map[string][]version{}, known: map[string]int64{}, kernels: map[string]*kernelState{}}
+	return judge{w: w, past: map[string][]version{}, known: map[string]int64{}, kernels: map[string]*kernels.State{}}
 }
 
 // all are the trials of the Modules that histories have.
@@ -144,7 +146,7 @@ func (j *judge) called(m *machine, c *fake.Call) {
 			return p.call(&call{t, m, k, order, c, images.OfBuild(c.BuildID)})
 		})
 	}
-	k.add(c, order, j.w.clock.Now())
+	k.Add(c, order, j.w.clock.Now())
 }
 
 // writes looks at what was written since it looked last.
@@ -321,7 +323,7 @@ func paused(m *v1beta1.Module) bool {
 
 // matches says whether the Module's selector chooses a node, and no taint asks for the unload.
 func matches(m *v1beta1.Module, n *corev1.Node) bool {
-	if m == nil || n == nil || m.Spec.ModuleLoader == nil || asks(n) {
+	if m == nil || n == nil || m.Spec.ModuleLoader == nil || taints.AskForUnload(n) {
 		return false
 	}
 	for k, v := range m.Spec.Selector {

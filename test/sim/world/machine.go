@@ -27,6 +27,8 @@ import (
 	"github.com/drover-project/drover/test/sim/disk"
 	"github.com/drover-project/drover/test/sim/images"
 	"github.com/drover-project/drover/test/sim/kubelet"
+	"github.com/drover-project/drover/test/sim/states"
+	"github.com/drover-project/drover/test/sim/taints"
 )
 
 // machine is a node: a kernel, an agent, its disk, and what its kubelet knows.
@@ -96,9 +98,10 @@ func (m *machine) own() error {
 }
 
 // register makes the Node, as a kubelet does.
-func (m *machine) register() error {
+func (m *machine) register(taints ...corev1.Taint) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: map[string]string{
-		testLabel: "yes", corev1.LabelHostname: m.name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}}}
+		testLabel: "yes", corev1.LabelHostname: m.name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}},
+		Spec: corev1.NodeSpec{Taints: slices.Clone(taints)}}
 	if err := m.w.admin.Create(m.w.ctx, node); err != nil {
 		return err
 	}
@@ -230,7 +233,7 @@ func (m *machine) booted() {
 }
 
 // replace puts another machine in the place of this one, with the same name.
-func (m *machine) replace() {
+func (m *machine) replace(taints ...corev1.Taint) {
 	must(client.IgnoreNotFound(m.w.admin.Delete(m.w.ctx, &corev1.Node{ObjectMeta: named(m.name)})))
 	m.close()
 	must(os.RemoveAll(m.dir))
@@ -241,17 +244,17 @@ func (m *machine) replace() {
 	m.kernel.Reboot("")
 	m.w.judge.kernel(m)
 	k := m.w.judge.kernelOf(m.name)
-	clear(k.worked)
-	clear(k.struck)
+	clear(k.Worked)
+	clear(k.Struck)
 	must(m.own())
-	must(m.register())
+	must(m.register(taints...))
 	must(m.start())
 }
 
 // mend ends all that is wrong with the node.
 func (m *machine) mend() {
 	m.kernel.Mend()
-	clear(m.w.judge.kernelOf(m.name).left)
+	clear(m.w.judge.kernelOf(m.name).Left)
 	for _, module := range slices.Concat(images.Names, images.Own) {
 		m.hold(module, false)
 	}
@@ -259,12 +262,25 @@ func (m *machine) mend() {
 	m.doom = nil
 	m.recover()
 	m.tell(corev1.ConditionTrue)
-	m.edit(func(n *corev1.Node) {
-		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == othersTaint })
-	})
+	m.untaint()
 	if m.full {
 		m.full = false
 		must(m.start())
+	}
+}
+
+// untaint takes off what the verbs put on.
+func (m *machine) untaint() {
+	m.edit(func(n *corev1.Node) {
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taints.Others })
+	})
+}
+
+// leave has people's pods close what they have open, after a while in which they may be evicted.
+func (w *World) leave() {
+	w.rest(20 * time.Minute)
+	for _, m := range w.nodes {
+		w.act("end", m.pods.Leave)
 	}
 }
 
@@ -272,16 +288,16 @@ func (m *machine) mend() {
 // one keeps off a load for a while. It leaves out what a person loaded, and what a Node had that
 // was deleted: no order is about that.
 func (w *World) taintsRest() {
-	if !slices.ContainsFunc(w.nodes, func(m *machine) bool { return asks(last[*corev1.Node](&w.judge, kindNode, m.name)) }) {
+	if !slices.ContainsFunc(w.nodes, func(m *machine) bool { return taints.AskForUnload(last[*corev1.Node](&w.judge, kindNode, m.name)) }) {
 		return
 	}
 	w.rest(time.Hour)
 	for _, t := range w.judge.all() {
 		t.tainted = slices.DeleteFunc(t.still().nodes, func(n stillNode) bool {
-			return !asks(n.node) || n.order == nil && (!t.loadedByAgent(n.m) || t.wasGone(n.m))
+			return !taints.AskForUnload(n.node) || n.order == nil && (!t.loadedByAgent(n.m) || t.wasGone(n.m))
 		})
 	}
-	for _, then := range [][]corev1.Taint{{{Key: othersTaint, Effect: corev1.TaintEffectNoSchedule}}, nil} {
+	for _, then := range [][]corev1.Taint{taints.Sets[1], nil} {
 		for _, m := range w.nodes {
 			w.act("end", func() { m.edit(func(n *corev1.Node) { n.Spec.Taints = then }) })
 		}
@@ -322,4 +338,63 @@ func (w *World) machineOf(node string) *machine {
 		return nil
 	}
 	return w.nodes[i]
+}
+
+// notice notes the states that nodes are in, after so many events; 0: at the history's end.
+func (w *World) notice(events int) {
+	for _, t := range w.judge.all() {
+		for _, m := range w.nodes {
+			state := t.situation(m).State()
+			if _, has := w.Seen[state]; !has {
+				w.Seen[state] = events
+			}
+		}
+	}
+}
+
+// situation is a node and the Module, as they are.
+func (j *trial) situation(m *machine) (s states.Situation) {
+	module := last[*v1beta1.Module](j.judge, kindModule, j.key())
+	node := last[*corev1.Node](j.judge, kindNode, m.name)
+	config := last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name)
+	s.Selected, s.Paused = module != nil && selects(module, node), paused(module)
+	if module != nil {
+		s.Paused = s.Paused || module.Spec.Rollout != nil && module.Spec.Rollout.Paused
+		s.OnReboot = module.Spec.ModuleLoader != nil && module.Spec.ModuleLoader.Container.UnloadPolicy == v1beta1.UnloadOnReboot
+	}
+	switch live := j.live(m); {
+	case live == "":
+	case !j.loadedByAgent(m):
+		s.Live = states.ByHand
+	case live == imageIn(module):
+		s.Live = states.Asked
+	default:
+		s.Live = states.Another
+	}
+	switch order := j.orderOf(config); {
+	case order == nil:
+	case unloads(order):
+		s.Order = states.Unload
+	case order.Config.ContainerImage == imageIn(module):
+		s.Order = states.Current
+	default:
+		s.Order = states.Outdated
+	}
+	switch {
+	case node == nil:
+	case m.ready != corev1.ConditionTrue:
+		s.Node = states.NotReady
+	default:
+		s.Node = states.Ready
+	}
+	if a := j.attemptOf(config); a != nil {
+		s.Attempt = a.State
+	}
+	return s
+}
+
+// tellsOfStrike says whether the agent says that a load took the node down.
+func (m *machine) tellsOfStrike() bool {
+	n := last[*v1beta1.NodeModulesConfig](&m.w.judge, kindOrders, m.name)
+	return n != nil && slices.ContainsFunc(n.Status.Attempts, func(a v1beta1.NodeModuleAttempt) bool { return a.Strike != nil })
 }

@@ -61,6 +61,23 @@ func (s *stillness) unplugged() {
 
 // pluginBreaks breaks each promise about device plugins.
 var pluginBreaks = map[string]func(*doctor) []string{
+	"evicts-once": func(d *doctor) []string {
+		d.nodes[0].pods.Use(d.ctx, namespace, nic.name, true)
+		d.judge.writes()
+		key := namespace + "/user-n0"
+		pod := last[*corev1.Pod](&d.judge, kindPod, key).DeepCopy()
+		pod.DeletionTimestamp = &metav1.Time{Time: d.Now()}
+		named := v1beta1.NodeModuleAttempt{State: v1beta1.AttemptInUse, Reason: v1beta1.ReasonInUse, Message: "x",
+			HolderUIDs: []string{string(pod.UID)}}
+		d.attempt(named)
+		if broken := d.wrote("module", kindPod, key, pod); len(broken) > 0 {
+			return broken
+		}
+		another := pod.DeepCopy()
+		another.UID, another.DeletionTimestamp = "another", nil
+		d.wrote("n0's kubelet", kindPod, key, another)
+		return d.wrote("module", kindPod, key, nil)
+	},
 	"plugin-as-asked": func(d *doctor) []string {
 		return d.plugged().set("plugin", func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.NodeSelector = map[string]string{testLabel: "yes"} })
 	},

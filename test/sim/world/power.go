@@ -75,7 +75,8 @@ func (m *machine) clock() hasty { return hasty{skewed{m.w.clock, &m.ahead}} }
 func (m *machine) setClock(ahead time.Duration) {
 	if m.ahead != ahead {
 		m.ahead, m.stepped = ahead, true
-		m.w.judge.stepped(m)
+		m.w.judge.kernel(m)
+		m.w.judge.kernelOf(m.name).Stepped(m.clock().Now())
 		must(m.start())
 	}
 }
@@ -371,7 +372,7 @@ func comesBack(l *lit) string {
 		case c.Call == "reboot":
 			boots = 0
 		}
-		if _, struck := l.judge.kernelOf(l.m.name).struck[c.BuildID]; struck && images.OfBuild(c.BuildID) == image {
+		if _, struck := l.judge.kernelOf(l.m.name).Struck[c.BuildID]; struck && images.OfBuild(c.BuildID) == image {
 			return ""
 		}
 	}

@@ -40,7 +40,7 @@ var powerBreaks = map[string]func(*doctor) []string{
 		return d.called(same, "finit_module", nic.name, nic.image(0))
 	},
 	"hung-is-left": func(d *doctor) []string {
-		d.judge.kernelOf("n0").hung[nic.name] = fake.Call{}
+		d.judge.kernelOf("n0").Hung[nic.name] = fake.Call{}
 		return d.called(same, "delete_module", nic.name, nic.image(0))
 	},
 	"waits-end": func(d *doctor) []string {

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
-	"github.com/drover-project/drover/test/sim/images"
 )
 
 // Promise is what must hold in every history.
@@ -103,8 +102,8 @@ var orderPromises = []Promise{
 	{Name: "failure-halts", Text: "While a node has failed with a change, no other begins it.",
 		Source: sourceUpgrade + ", pauseOnFailure",
 		of:     kindOrders, write: ordered(failureHalts)},
-	{Name: "not-ready-counts", Text: "Nodes that are not Ready count as unavailable when another is to change.",
-		Source: sourceUpgrade + "; " + sourceRollout + ", 3; docs/guide/autoscaling.md, 4",
+	{Name: "not-ready-counts", Text: "Nodes that are not Ready count as unavailable when another is to change, or to unload.",
+		Source: sourceUpgrade + "; " + sourceRollout + ", 3 and 7; docs/guide/autoscaling.md, 4",
 		of:     kindOrders, write: ordered(notReadyCounts)},
 	{Name: "quarantine-spreads", Text: "While a node reports a strike, no other gets an order for that delivery.",
 		Source: sourceWrong + ", On other nodes", of: kindOrders, write: ordered(quarantineSpreads)},
@@ -143,6 +142,8 @@ var orderPromises = []Promise{
 		of: kindPod, write: carried(carriersAreAsked)},
 	{Name: "carriers-needed", Text: "A node that has a delivery gets no carrier of it.", Source: sourceOrders + ", 3",
 		of: kindPod, write: carried(carriersAreNeeded)},
+	{Name: "evicts-once", Text: "A pod is evicted once for one report of its holding: another of its name is not meant.",
+		Source: sourceRollout + ", 10; docs/guide/draining.md", of: kindPod, write: evictsOnce},
 	{Name: "carriers-have-nodes", Text: "Carriers are made for nodes that exist.", Source: sourceOrders + ", 6",
 		of: kindPod, write: carried(carriersHaveNodes)},
 }
@@ -204,8 +205,9 @@ var reportPromises = []Promise{
 var restPromises = []Promise{
 	{Name: "deleted-goes", Text: "A deleted Module goes.", Source: sourceUpgrade + ", Deletion", rest: deletedGoes},
 	{Name: "orders-current", Text: "Orders are what the Module says.", Source: sourceUpgrade, rest: each(ordersAreCurrent)},
-	{Name: "nothing-to-lose", Text: "A node with nothing live is ordered what the Module says.", Source: sourceRollout + ", 2",
-		rest: each(nothingToLose)},
+	{Name: "nothing-to-lose", Text: "A node with nothing live is ordered what the Module says, unless a failure halts what replaces modules.",
+		Source: sourceRollout + ", 2",
+		rest:   each(nothingToLose)},
 	{Name: "kernels-follow", Text: "What is live is what is ordered.", Source: sourceUpgrade, rest: each(kernelsFollow)},
 	{Name: "ready-label", Text: "The ready label is where the Module's build is live, and nowhere else.", Source: sourceLabels,
 		rest: each(readyLabelIsSo)},
@@ -261,13 +263,6 @@ var otherPromises = []Promise{
 		Source: "docs/guide/policy.md, What is denied, and what is not", of: kindOrders, write: ordered(policyDenies)},
 }
 
-func callsApart(c *call) string {
-	if c.Module != c.judge.name && slices.Contains(images.Names, c.Module) {
-		return fmt.Sprintf("%s called %s for %s, and its order is %s", c.m.name, c.Call.Call, c.Module, say(c.order))
-	}
-	return ""
-}
-
 func entriesApart(j *trial, r *write) string {
 	now, before, _ := both[*v1beta1.NodeModulesConfig](r)
 	if before != nil && before.DeletionTimestamp != nil {
@@ -289,8 +284,12 @@ func moduleIsHeld(j *trial, o order) string {
 	return fmt.Sprintf("%s is ordered %s, and the Module has no finalizer", o.m.name, say(o.now))
 }
 
+// confirmed says whether a person has confirmed that many nodes lose the Module at once.
+func confirmed(m *v1beta1.Module) bool {
+	return m.Annotations[v1beta1.ConfirmDeselectionAnnotation] != ""
+}
+
 func massWaits(j *trial, o order) string {
-	confirmed := func(m *v1beta1.Module) bool { return m.Annotations[v1beta1.ConfirmDeselectionAnnotation] != "" }
 	if !unloads(o.now) || unloads(o.was) || j.leaves() || slices.ContainsFunc(j.modules(), confirmed) {
 		return ""
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/test/sim/images"
+	"github.com/drover-project/drover/test/sim/kernels"
+	"github.com/drover-project/drover/test/sim/taints"
 )
 
 type spec = v1beta1.NodeModuleSpec
@@ -36,7 +38,7 @@ var breaks = map[string]func(*doctor) []string{
 	"only-named-leave": func(d *doctor) []string { return d.called(same, "delete_module", "stock", "") },
 	"all-or-none-leave": func(d *doctor) []string {
 		d.nodes[0].hold("stock", true)
-		d.judge.kernelOf("n0").kept["stock"] = true
+		d.judge.kernelOf("n0").Kept["stock"] = true
 		return d.called(func(o *spec) { o.Config.InTreeModulesToRemove = []string{"other", "stock"} }, "delete_module", "other", "")
 	},
 	"in-tree-leaves-first": func(d *doctor) []string {
@@ -51,7 +53,7 @@ var breaks = map[string]func(*doctor) []string{
 	},
 	"no-load-after-strike": func(d *doctor) []string {
 		m := d.nodes[0]
-		d.judge.kernelOf("n0").struck[m.kernel.Live()[nic.name]] = strike{at: d.Now(), until: d.Now().Add(time.Minute), row: 1}
+		d.judge.kernelOf("n0").Struck[m.kernel.Live()[nic.name]] = kernels.Strike{At: d.Now(), Until: d.Now().Add(time.Minute), Row: 1}
 		return d.called(same, "finit_module", nic.name, nic.image(0))
 	},
 	"image-before-unload": func(d *doctor) []string {
@@ -98,9 +100,7 @@ var breaks = map[string]func(*doctor) []string{
 		return d.order("n1", func(o *spec) { o.Config.ContainerImage, o.Delivery = nic.image(1), &v1beta1.Delivery{ID: "bad"} })
 	},
 	"taints-keep-off": func(d *doctor) []string {
-		d.node("administrator", func(n *corev1.Node) {
-			n.Spec.Taints = []corev1.Taint{{Key: othersTaint, Effect: corev1.TaintEffectNoSchedule}}
-		})
+		d.node("administrator", func(n *corev1.Node) { n.Spec.Taints = taints.Sets[1] })
 		must(d.nodes[0].kernel.Rmmod(nic.name))
 		n := last[*v1beta1.NodeModulesConfig](&d.judge, kindOrders, "n0").DeepCopy()
 		n.Status = v1beta1.NodeModulesConfigStatus{}
@@ -335,10 +335,10 @@ var breaks = map[string]func(*doctor) []string{
 			n.node.Labels = nil
 			n.tell("")
 			s.module.Status.ModuleLoader = v1beta1.DaemonSetStatus{NodesMatchingSelectorNumber: 2, DesiredNumber: 2, AvailableNumber: 2}
-			d.judge.kernelOf("n0").out["stock"] = true
+			d.judge.kernelOf("n0").Out["stock"] = true
 		})
 	},
-	"not-in-vain":      func(d *doctor) []string { return d.rest(func(*stillness) { d.judge.kernelOf("n0").left["stock"] = 3 }) },
+	"not-in-vain":      func(d *doctor) []string { return d.rest(func(*stillness) { d.judge.kernelOf("n0").Left["stock"] = 3 }) },
 	"no-carriers-left": func(d *doctor) []string { return d.rest(func(*stillness) { d.carrier(nic.image(0), "n0", "") }) },
 	"nothing-left": func(d *doctor) []string {
 		return d.rest(func(s *stillness) {

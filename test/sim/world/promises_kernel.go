@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,161 +14,36 @@ import (
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/test/sim/images"
+	"github.com/drover-project/drover/test/sim/kernels"
+	"github.com/drover-project/drover/test/sim/kubelet"
 )
 
 // call is one that an agent has made, and the kernel as it was before.
 type call struct {
 	judge  *trial
 	m      *machine
-	kernel *kernelState
+	kernel *kernels.State
 	order  *v1beta1.NodeModuleSpec // as the agent was shown it
 	*fake.Call
 	image string // whose build it was about
 }
 
-// kernelState is what a kernel's calls add up to.
-type kernelState struct {
-	live map[string]bool
-	// out are the modules that an agent took out in this boot and that nothing has loaded since.
-	out map[string]bool
-	// worked are the builds that an agent loaded at any time, with their parameters.
-	worked map[string]bool
-	// named are the modules that any order, when it was carried out, had removed.
-	named map[string]bool
-	// kept are the modules that the kernel kept in this boot because they were in use.
-	kept map[string]bool
-	// struck are the builds that took the node down when they were loaded.
-	struck map[string]strike
-	// hung are the calls that have not returned or were killed, by module; hurt: there was one, or a
-	// load took the node down.
-	hung map[string]fake.Call
-	hurt bool
-	// left counts, by module, how often an agent took it out in this boot, since the history's end.
-	left map[string]int
-}
-
-func (j *judge) kernelOf(node string) *kernelState {
+func (j *judge) kernelOf(node string) *kernels.State {
 	if j.kernels[node] == nil {
-		j.kernels[node] = &kernelState{live: map[string]bool{}, out: map[string]bool{}, worked: map[string]bool{},
-			named: map[string]bool{}, kept: map[string]bool{}, left: map[string]int{},
-			struck: map[string]strike{}, hung: map[string]fake.Call{}}
+		j.kernels[node] = kernels.New()
 	}
 	return j.kernels[node]
-}
-
-// strike is a load that took the node down: when, how many times in a row, and until when, by the
-// node's clock, it is not tried again.
-type strike struct {
-	at, until time.Time
-	row       int
-}
-
-// strikes notes a load that took the node down, at a time by the world's clock and the node's.
-// Agents note it cut to the second.
-func (k *kernelState) strikes(id string, at, nodes time.Time) {
-	nodes = nodes.Truncate(time.Second)
-	s := strike{at: at, until: nodes.Add(5 * time.Minute), row: k.struck[id].row + 1}
-	if s.row > 1 {
-		s.until = nodes.Add(24 * time.Hour)
-	}
-	k.struck[id], k.hurt = s, true
 }
 
 // downIn notes that the power goes while a module is loaded: to the node, the load took it down.
 func (j *judge) downIn(m *machine, content []byte) {
 	j.kernel(m)
 	info, err := kmod.Read(content)
-	if err == nil && slices.Contains(images.Names, info.Name) {
-		j.kernelOf(m.name).strikes(info.BuildID, j.w.clock.Now(), m.clock().Now())
-	}
-}
-
-// stepped notes that a node's clock has: what is in its future by then counts as of now
-// (internal/agent/fuse, Fuse).
-func (j *judge) stepped(m *machine) {
-	j.kernel(m)
-	k, now := j.kernelOf(m.name), m.clock().Now()
-	for id, s := range k.struck {
-		wait := 5 * time.Minute
-		if s.row > 1 {
-			wait = 24 * time.Hour
-		}
-		if s.until.After(now.Add(wait)) {
-			s.until = now.Add(wait)
-			k.struck[id] = s
+	for _, t := range j.all() {
+		if err == nil && t.name == info.Name {
+			j.kernelOf(m.name).Strikes(info.BuildID, t.orderOf(m.shown), j.w.clock.Now(), m.clock().Now())
 		}
 	}
-}
-
-// add notes what a call has changed.
-func (k *kernelState) add(c *fake.Call, order *v1beta1.NodeModuleSpec, now time.Time) {
-	if c.For != "" && order != nil {
-		for _, module := range order.Config.InTreeModulesToRemove {
-			k.named[module] = true
-		}
-	}
-	if c.Call == "delete_module" && c.Result != "" {
-		k.kept[c.Module] = true
-	}
-	if c.Result == "panic" && c.Call == "finit_module" {
-		k.strikes(c.BuildID, now, c.Time)
-	}
-	if c.Result == "oops" && c.Call == "finit_module" { // its log names the module
-		k.struck[c.BuildID] = strike{at: now, until: c.Time.Add(24 * time.Hour), row: 2}
-	}
-	if c.Result == "oops" || c.Result == "timeout" {
-		k.hung[c.Module], k.hurt = *c, true
-	}
-	if c.Result != "" {
-		return
-	}
-	switch c.Call {
-	case "reboot":
-		clear(k.live)
-		clear(k.out)
-		clear(k.kept)
-		clear(k.left) // the kernel's own come back with each boot, and have to leave again
-		clear(k.hung)
-	case "returned":
-		was := k.hung[c.Module]
-		delete(k.hung, c.Module)
-		delete(k.live, c.Module)
-		if c.BuildID != "" {
-			was.Result = ""
-			k.add(&was, order, now)
-		}
-	case "finit_module", "insmod":
-		k.live[c.Module] = true
-		delete(k.out, c.Module)
-		if c.For != "" && slices.Contains(images.Names, c.Module) {
-			k.worked[build(images.OfBuild(c.BuildID), c.Params)] = true
-			if s, ok := k.struck[c.BuildID]; ok {
-				s.row = 0
-				k.struck[c.BuildID] = s
-			}
-		}
-	case "delete_module", "rmmod":
-		delete(k.live, c.Module)
-		if c.For != "" {
-			k.out[c.Module] = true
-			k.left[c.Module]++
-		}
-	}
-}
-
-// build names what was loaded, and how.
-func build(image string, parameters []string) string {
-	return image + " " + strings.Join(slices.Sorted(slices.Values(parameters)), " ")
-}
-
-// worked says whether an image has worked on a node, whatever its parameters.
-func (k *kernelState) workedEver(image string) bool {
-	for b := range k.worked {
-		if strings.HasPrefix(b, image+" ") {
-			return true
-		}
-	}
-	return false
 }
 
 // did says whether the call succeeded and was a load, or an unload, of the Module's kernel module.
@@ -216,7 +90,7 @@ func noLoadAgainstOrder(c *call) string {
 }
 
 func noStranger(c *call) string {
-	if c.did("finit_module") && (c.order == nil || c.order.Config.ContainerImage != c.image) && !c.kernel.workedEver(c.image) {
+	if c.did("finit_module") && (c.order == nil || c.order.Config.ContainerImage != c.image) && !c.kernel.WorkedEver(c.image) {
 		return fmt.Sprintf("%s loaded %s, which its order does not name (%s) and which never worked there", c.m.name,
 			images.Short(c.image), say(c.order))
 	}
@@ -227,7 +101,7 @@ func parametersAsOrdered(c *call) string {
 	if !c.did("finit_module") || c.order == nil || c.order.Config.ContainerImage != c.image {
 		return ""
 	}
-	if b := build(c.image, c.Params); b != build(c.image, c.order.Config.Modprobe.Parameters) && !c.kernel.worked[b] {
+	if b := kernels.Build(c.image, c.Params); b != kernels.Build(c.image, c.order.Config.Modprobe.Parameters) && !c.kernel.Worked[b] {
 		return fmt.Sprintf("%s loaded %s with %v, and is ordered %s", c.m.name, images.Short(c.image), c.Params, say(c.order))
 	}
 	return ""
@@ -248,7 +122,7 @@ func onRebootKeeps(c *call) string {
 }
 
 func onlyNamedLeave(c *call) string {
-	if c.Call.Call != "delete_module" || !slices.Contains(images.Own, c.Module) || c.Result != "" || c.kernel.named[c.Module] ||
+	if c.Call.Call != "delete_module" || !slices.Contains(images.Own, c.Module) || c.Result != "" || c.kernel.Named[c.Module] ||
 		c.order != nil && slices.Contains(c.order.Config.InTreeModulesToRemove, c.Module) {
 		return ""
 	}
@@ -261,7 +135,7 @@ func allOrNoneLeave(c *call) string {
 		return ""
 	}
 	for _, other := range c.order.Config.InTreeModulesToRemove {
-		if other != c.Module && c.kernel.kept[other] && c.kernel.live[other] && c.m.held(other) {
+		if other != c.Module && c.kernel.Kept[other] && c.kernel.Live[other] && c.m.held(other) {
 			return fmt.Sprintf("%s took %s out, and %s is in use", c.m.name, c.Module, other)
 		}
 	}
@@ -270,13 +144,20 @@ func allOrNoneLeave(c *call) string {
 
 func inTreeLeavesFirst(c *call) string {
 	if !c.did("finit_module") || !loads(c.order) || c.order.Config.ContainerImage != c.image ||
-		c.kernel.worked[build(c.image, c.Params)] {
+		c.kernel.Worked[kernels.Build(c.image, c.Params)] {
 		return "" // what worked before may be another order's
 	}
 	for _, other := range c.order.Config.InTreeModulesToRemove {
-		if c.kernel.live[other] {
+		if c.kernel.Live[other] {
 			return fmt.Sprintf("%s loaded %s while %s was live: %s", c.m.name, images.Short(c.image), other, say(c.order))
 		}
+	}
+	return ""
+}
+
+func callsApart(c *call) string {
+	if c.Module != c.judge.name && slices.Contains(images.Names, c.Module) {
+		return fmt.Sprintf("%s called %s for %s, and its order is %s", c.m.name, c.Call.Call, c.Module, say(c.order))
 	}
 	return ""
 }
@@ -284,24 +165,26 @@ func inTreeLeavesFirst(c *call) string {
 // kernelFits leaves out kernels none of whose own modules is live: nothing shows what fits.
 func kernelFits(c *call) string {
 	made := images.ReleaseOf(c.BuildID)
-	if c.Call.Call == "finit_module" && made != "" && made != c.m.release && (c.kernel.live["stock"] || c.kernel.live["other"]) {
+	if c.Call.Call == "finit_module" && made != "" && made != c.m.release && (c.kernel.Live["stock"] || c.kernel.Live["other"]) {
 		return fmt.Sprintf("%s asked the kernel %s for %s, which is made for %s", c.m.name, c.m.release, images.Short(c.image), made)
 	}
 	return ""
 }
 
+// noLoadAfterStrike goes by what the agent has heard: a clock may be an hour off.
 func noLoadAfterStrike(c *call) string {
-	s, ok := c.kernel.struck[c.BuildID]
-	again := c.order != nil && c.order.Retry != nil && !c.order.Retry.Time.Before(s.at.Truncate(time.Second))
-	if ok && !again && c.Call.Call == "finit_module" && c.Time.Before(s.until) {
-		return fmt.Sprintf("%s loaded %s, which took it down %d times in a row, last %s ago", c.m.name, images.Short(c.image), s.row,
-			c.judge.w.clock.Since(s.at))
+	s, ok := c.kernel.Struck[c.BuildID]
+	asked := kernels.RetryOf(c.order)
+	again := asked != nil && !asked.Equal(s.Heard)
+	if ok && !again && c.Call.Call == "finit_module" && c.Time.Before(s.Until) {
+		return fmt.Sprintf("%s loaded %s, which took it down %d times in a row, last %s ago", c.m.name, images.Short(c.image), s.Row,
+			c.judge.w.clock.Since(s.At))
 	}
 	return ""
 }
 
 func hungIsLeft(c *call) string {
-	if was, hung := c.kernel.hung[c.Module]; hung {
+	if was, hung := c.kernel.Hung[c.Module]; hung {
 		return fmt.Sprintf("%s called %s for %s, whose %s has not returned (%s)", c.m.name, c.Call.Call, c.Module, was.Call, was.Result)
 	}
 	return ""
@@ -381,4 +264,36 @@ func (s *stillness) readiness(n stillNode) (status corev1.ConditionStatus, plain
 // worse is the condition of a node where two Modules would make it these.
 func worse(a, b corev1.ConditionStatus) corev1.ConditionStatus {
 	return min(cmp.Or(a, b), cmp.Or(b, a)) // False is before True
+}
+
+func waitsEnd(j *trial, m *machine, now, _ *v1beta1.NodeModulesConfig) string {
+	a := j.attemptOf(now)
+	if a == nil || a.NextRetry == nil {
+		return ""
+	}
+	most := 24 * time.Hour
+	if a.Reason == v1beta1.ReasonQuarantined && a.State != v1beta1.AttemptFailed {
+		most = 5 * time.Minute
+	}
+	if wait := a.NextRetry.Sub(m.clock().Now()); wait > most {
+		return fmt.Sprintf("%s waits for %s: %s", m.name, wait, j.tried(now))
+	}
+	return ""
+}
+
+// evictsOnce looks at pods of people that the operator evicts.
+func evictsOnce(j *trial, r *write) string {
+	now, before, _ := both[*corev1.Pod](r)
+	if !kubelet.IsUser(before) || before.DeletionTimestamp != nil || now != nil && now.DeletionTimestamp == nil ||
+		!slices.Contains(j.w.op.Controllers(), r.actor) {
+		return ""
+	}
+	if slices.ContainsFunc(j.past[kindOrders+"/"+before.Spec.NodeName], func(v version) bool {
+		n, _ := v.object.(*v1beta1.NodeModulesConfig)
+		a := j.attemptOf(n)
+		return a != nil && slices.Contains(a.HolderUIDs, string(before.UID))
+	}) {
+		return ""
+	}
+	return fmt.Sprintf("%s evicts %s (%s), which no agent has named", r.actor, before.Name, before.UID)
 }

@@ -11,15 +11,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/test/sim/images"
 	"github.com/drover-project/drover/test/sim/kubelet"
+	"github.com/drover-project/drover/test/sim/taints"
 )
-
-// othersTaint and upgradeTaint are the keys of taints that others put on nodes. Drover is told that
-// the second one asks for an unload. No Module of histories tolerates them.
-const othersTaint, upgradeTaint = "example.com/others", "example.com/upgrade"
 
 // grace is how long a node keeps what it has when it is no longer selected, where the Module does
 // not say.
@@ -70,7 +68,7 @@ func noOutdatedOrder(j *trial, o order) string {
 	if loads(o.was) {
 		had = o.was.Config.ContainerImage
 	}
-	if image == "" || image == had && o.was.Paused == o.now.Paused || o.now.Paused || j.kernelOf(o.m.name).workedEver(image) {
+	if image == "" || image == had && o.was.Paused == o.now.Paused || o.now.Paused || j.kernelOf(o.m.name).WorkedEver(image) {
 		return ""
 	}
 	var all []string
@@ -126,7 +124,7 @@ func firstAlone(j *trial, o order) string {
 }
 
 func failureHalts(j *trial, o order) string {
-	if !j.turns(o) || !every(j.modules(), func(m *v1beta1.Module) bool { return m != nil && ptrTrue(m.Spec.Rollout.PauseOnFailure) }) {
+	if !j.turns(o) || !every(j.modules(), func(m *v1beta1.Module) bool { return m != nil && ptr.Deref(m.Spec.Rollout.PauseOnFailure, true) }) {
 		return ""
 	}
 	for _, other := range j.w.nodes {
@@ -160,8 +158,6 @@ func (j *trial) answers(m *machine, n *v1beta1.NodeModulesConfig) bool {
 	return false
 }
 
-func ptrTrue(b *bool) bool { return b == nil || *b }
-
 // most is the largest maxUnavailable that may count; 0: none does.
 func (j *trial) most() (most int) {
 	for _, m := range j.modules() {
@@ -173,28 +169,32 @@ func (j *trial) most() (most int) {
 }
 
 func notReadyCounts(j *trial, o order) string {
-	if !j.turns(o) || loads(o.was) && o.was.Config.ContainerImage == o.now.Config.ContainerImage {
-		return "" // what goes on after a pause had its turn
+	// What goes on after a pause had its turn.
+	begins := j.turns(o) && (!loads(o.was) || o.was.Config.ContainerImage != o.now.Config.ContainerImage)
+	if !begins && !j.gives(o) {
+		return ""
 	}
 	var away []string
 	for _, other := range j.w.nodes {
 		counts := every(seen[*corev1.Node](j.judge, kindNode, other.name), func(n *corev1.Node) bool {
-			return n != nil && !isReady(n) && !tainted(n) && every(j.modules(), func(m *v1beta1.Module) bool { return selects(m, n) })
+			return n != nil && !kubelet.IsReady(n) && !taints.KeepOff(n) && every(j.modules(), func(m *v1beta1.Module) bool { return selects(m, n) })
 		})
 		if other != o.m && counts {
 			away = append(away, other.name)
 		}
 	}
 	if most := j.most(); most > 0 && len(away) >= most {
-		return fmt.Sprintf("%s is told to reload while %v are not Ready, and maxUnavailable is %d", o.m.name, away, most)
+		return fmt.Sprintf("%s is ordered %s while %v are not Ready, and maxUnavailable is %d", o.m.name, say(o.now), away, most)
 	}
 	return ""
 }
 
-func isReady(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+// gives says whether a node that is no longer selected is told to give up what it has, which takes
+// a place unless people have confirmed that all go.
+func (j *trial) gives(o order) bool {
+	live := j.live(o.m)
+	return unloads(o.now) && loads(o.was) && live != "" && live == o.was.Config.ContainerImage && j.loadedByAgent(o.m) && !j.leaves() &&
+		!slices.ContainsFunc(j.modules(), confirmed)
 }
 
 func quarantineSpreads(j *trial, o order) string {
@@ -215,21 +215,10 @@ func quarantineSpreads(j *trial, o order) string {
 }
 
 func taintsKeepOff(j *trial, o order) string {
-	if o.was == nil && loads(o.now) && j.live(o.m) == "" && every(seen[*corev1.Node](j.judge, kindNode, o.m.name), tainted) {
+	if o.was == nil && loads(o.now) && j.live(o.m) == "" && every(seen[*corev1.Node](j.judge, kindNode, o.m.name), taints.KeepOff) {
 		return fmt.Sprintf("%s has a taint, and is ordered %s", o.m.name, say(o.now))
 	}
 	return ""
-}
-
-// tainted says whether the verb Taint keeps off Modules that are not there. The cluster's own
-// taints, of new nodes, are not meant.
-func tainted(n *corev1.Node) bool { return hasTaint(n, othersTaint) || asks(n) }
-
-// asks says whether a taint of the node asks for an unload.
-func asks(n *corev1.Node) bool { return hasTaint(n, upgradeTaint) }
-
-func hasTaint(n *corev1.Node, key string) bool {
-	return n != nil && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 }
 
 func pausedRolloutBeginsNothing(j *trial, o order) string {
@@ -295,7 +284,7 @@ func noUnaskedAbsent(j *trial, o order) string {
 
 func graceIsKept(j *trial, o order) string {
 	if !unloads(o.now) || unloads(o.was) || len(j.modules()) == 0 || j.leaves() ||
-		slices.ContainsFunc(seen[*corev1.Node](j.judge, kindNode, o.m.name), asks) {
+		slices.ContainsFunc(seen[*corev1.Node](j.judge, kindNode, o.m.name), taints.AskForUnload) {
 		return ""
 	}
 	if at, ok := j.wanted[o.m.name]; ok && j.w.clock.Since(at) < grace {

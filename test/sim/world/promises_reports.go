@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +15,8 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/shared/reasons"
 	"github.com/drover-project/drover/test/sim/images"
+	"github.com/drover-project/drover/test/sim/kubelet"
+	"github.com/drover-project/drover/test/sim/taints"
 )
 
 // ours are labels of nodes that only the operator's labels give.
@@ -320,8 +321,9 @@ func loadedIsEarned(j *trial, now, before *v1beta1.Module) string {
 		return ""
 	}
 	for _, m := range j.w.nodes {
+		nodes := seen[*corev1.Node](j.judge, kindNode, m.name)
 		wanted := every(j.modules(), func(module *v1beta1.Module) bool {
-			return every(seen[*corev1.Node](j.judge, kindNode, m.name), func(n *corev1.Node) bool { return selects(module, n) && !tainted(n) })
+			return every(nodes, func(n *corev1.Node) bool { return selects(module, n) && !taints.KeepOff(n) })
 		})
 		if wanted && !j.served(m.name) {
 			return fmt.Sprintf("Loaded is True, and %s does not say that it has the kernel module", m.name)
@@ -360,10 +362,9 @@ func departsLate(j *trial, module *v1beta1.Module) string {
 			a := j.attemptOf(n)
 			return unloads(j.orderOf(n)) && (a == nil || a.State != v1beta1.AttemptAbsent)
 		})
-		there := every(seen[*corev1.Node](j.judge, kindNode, m.name), func(n *corev1.Node) bool {
-			return n != nil && n.DeletionTimestamp == nil && isReady(n)
-		})
-		if open && there {
+		if open && every(seen[*corev1.Node](j.judge, kindNode, m.name), func(n *corev1.Node) bool {
+			return n != nil && n.DeletionTimestamp == nil && kubelet.IsReady(n)
+		}) {
 			return fmt.Sprintf("the Module is gone after %s, and %s has not answered", j.w.clock.Since(module.DeletionTimestamp.Time), m.name)
 		}
 	}
@@ -379,21 +380,6 @@ func pausedStays(j *trial, module *v1beta1.Module) string {
 	}
 	if paused(module) && every(known, func(m *v1beta1.Module) bool { return m == nil || paused(m) }) && known[0] != nil {
 		return "the Module is gone, and was paused"
-	}
-	return ""
-}
-
-func waitsEnd(j *trial, m *machine, now, _ *v1beta1.NodeModulesConfig) string {
-	a := j.attemptOf(now)
-	if a == nil || a.NextRetry == nil {
-		return ""
-	}
-	most := 24 * time.Hour
-	if a.Reason == v1beta1.ReasonQuarantined && a.State != v1beta1.AttemptFailed {
-		most = 5 * time.Minute
-	}
-	if wait := a.NextRetry.Sub(m.clock().Now()); wait > most {
-		return fmt.Sprintf("%s waits for %s: %s", m.name, wait, j.tried(now))
 	}
 	return ""
 }

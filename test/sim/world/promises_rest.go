@@ -125,8 +125,11 @@ func (s *stillness) halted() bool {
 	})
 }
 
+// nothingToLose leaves out first loads that take out the kernel's own modules where a failure halts
+// those.
 func nothingToLose(s *stillness, n stillNode) string {
-	if n.live != "" || !n.selected || s.current(n) {
+	replaces := func() bool { return len(s.module.Spec.ModuleLoader.Container.InTreeModulesToRemove) > 0 }
+	if n.live != "" || !n.selected || s.current(n) || replaces() && s.halted() {
 		return ""
 	}
 	return s.say(n)
@@ -289,7 +292,7 @@ func inTreeComesBack(s *stillness, n stillNode) string {
 	if n.order != nil || n.live != "" {
 		return ""
 	}
-	for _, module := range slices.Sorted(maps.Keys(s.judge.kernelOf(n.m.name).out)) {
+	for _, module := range slices.Sorted(maps.Keys(s.judge.kernelOf(n.m.name).Out)) {
 		if slices.Contains(images.Own, module) && !s.removedByOther(n, module) {
 			return fmt.Sprintf("%s was taken out and did not come back; %s", module, s.say(n))
 		}
@@ -302,12 +305,12 @@ func inTreeComesBack(s *stillness, n stillNode) string {
 func (s *stillness) removedByOther(n stillNode, module string) bool {
 	return slices.ContainsFunc(subjects, func(other subject) bool {
 		return other != s.judge.subject && (other.live(n.m) != "" || other.orderOf(n.config) != nil)
-	}) && s.judge.kernelOf(n.m.name).named[module]
+	}) && s.judge.kernelOf(n.m.name).Named[module]
 }
 
 func notInVain(s *stillness) string {
 	for _, m := range s.judge.w.nodes {
-		left := s.judge.kernelOf(m.name).left
+		left := s.judge.kernelOf(m.name).Left
 		for _, module := range slices.Sorted(maps.Keys(left)) {
 			if left[module] > 2 {
 				return fmt.Sprintf("%s: %s was taken out %d times after the last edit", m.name, module, left[module])

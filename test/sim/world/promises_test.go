@@ -276,3 +276,32 @@ func healthy(t *testing.T) *doctor {
 	}
 	return &doctor{t, w, nic.key()}
 }
+
+// TestNotReadyCountsForUnloads: a node that is no longer selected does not unload while another one
+// is away, unless a person has confirmed that.
+func TestNotReadyCountsForUnloads(t *testing.T) {
+	for _, test := range []struct {
+		confirmed, away bool
+		want            []string
+	}{
+		{false, true, []string{"not-ready-counts"}},
+		{true, true, nil},
+		{false, false, nil},
+	} {
+		d := healthy(t)
+		d.clock.Step(time.Hour)
+		if test.confirmed {
+			d.modified("author", func(m *v1beta1.Module) { m.Annotations = map[string]string{v1beta1.ConfirmDeselectionAnnotation: "x"} })
+		}
+		d.node("administrator", func(n *corev1.Node) { n.Labels[testLabel] = "no" })
+		if test.away {
+			n := last[*corev1.Node](&d.judge, kindNode, "n1").DeepCopy()
+			n.Status.Conditions = nil
+			d.wrote("n1's kubelet", kindNode, "n1", n)
+		}
+		d.known()
+		if got := d.absent("Deselected", orderFinalizer); !slices.Equal(got, test.want) {
+			t.Errorf("confirmed: %t, another is away: %t: broken: %v", test.confirmed, test.away, got)
+		}
+	}
+}

@@ -19,6 +19,8 @@ import (
 	"github.com/drover-project/drover/test/sim/history"
 	"github.com/drover-project/drover/test/sim/images"
 	"github.com/drover-project/drover/test/sim/kubelet"
+	"github.com/drover-project/drover/test/sim/policies"
+	"github.com/drover-project/drover/test/sim/taints"
 )
 
 // verb is a kind of event, and what happens.
@@ -61,6 +63,14 @@ var verbs = []verb{
 		for range int(b)%6 + 1 {
 			w.round()
 		}
+	}},
+	{lull, 3, true, func(w *World, _, _ uint8) {
+		for range 30 {
+			w.round()
+		}
+	}},
+	{"AtRest", 5, true, func(w *World, a, b uint8) {
+		w.last = &history.Event{Verb: alone[int(b)%len(alone)], A: a, B: b / uint8(len(alone))}
 	}},
 
 	{"Image", 5, false, loader(nic, func(c *v1beta1.ModuleLoaderContainerSpec, a, _ uint8) {
@@ -108,14 +118,22 @@ var verbs = []verb{
 		m.gone = true
 		must(client.IgnoreNotFound(m.w.admin.Delete(m.w.ctx, &corev1.Node{ObjectMeta: named(m.name)})))
 	})},
-	{"NodeBack", 1, false, onNode(func(m *machine, _ uint8) {
+	{"NodeBack", 1, false, onNode(func(m *machine, b uint8) {
 		if m.gone {
-			must(m.register())
+			must(m.register(taints.Newcomers[int(b)%len(taints.Newcomers)]...))
 		}
 	})},
 	{"Cordon", 1, false, onNode(func(m *machine, b uint8) { m.edit(func(n *corev1.Node) { n.Spec.Unschedulable = b%2 == 1 }) })},
 	{"Reboot", 3, false, onNode(func(m *machine, _ uint8) { m.reboot("") })},
 	{"Hold", 2, false, onNode(func(m *machine, b uint8) { m.hold(nic.name, b%2 == 1) })},
+	{"Users", 3, false, func(w *World, a, b uint8) {
+		for i, m := range w.nodes {
+			if int(a)%(nodes+2) == i || int(a)%(nodes+2) >= nodes { // on one, or on all
+				m.pods.Use(w.ctx, namespace, nic.name, b%4 > 0)
+			}
+		}
+		w.edit(nic, func(m *v1beta1.Module) { usedWhile(m, b/4) })
+	}},
 	{"HoldStock", 2, false, onNode(func(m *machine, b uint8) { m.hold("stock", b%2 == 1) })},
 	{"Rmmod", 1, false, onNode(func(m *machine, b uint8) {
 		_ = m.kernel.Rmmod([]string{nic.name, "stock"}[int(b)%2])
@@ -172,13 +190,12 @@ var verbs = []verb{
 	{"NotReady", 2, false, onNode(func(m *machine, b uint8) {
 		m.tell([]corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionUnknown, corev1.ConditionFalse}[int(b)%3])
 	})},
-	{"Taint", 1, false, onNode(func(m *machine, b uint8) {
+	{"Taint", 2, false, onNode(func(m *machine, b uint8) {
 		m.edit(func(n *corev1.Node) {
-			effect := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute}[int(b)/3%2]
-			n.Spec.Taints = [][]corev1.Taint{nil, {{Key: othersTaint, Effect: effect}}, {{Key: upgradeTaint, Effect: effect}}}[int(b)%3]
+			n.Spec.Taints = slices.Clone(taints.Sets[int(b)%len(taints.Sets)])
 		})
 	})},
-	{"NodeReplaced", 1, false, onNode(func(m *machine, _ uint8) { m.replace() })},
+	{"NodeReplaced", 1, false, onNode(func(m *machine, b uint8) { m.replace(taints.Newcomers[int(b)%len(taints.Newcomers)]...) })},
 	{"Panic", 1, false, onNode(func(m *machine, b uint8) {
 		m.kernel.Script("finit_module", nic.name, fake.Fault{Panic: true, Dump: b/2%2 == 1, Times: int(b)%2 + 1})
 	})},
@@ -216,6 +233,24 @@ var verbs = []verb{
 	}},
 }
 
+// restore has all nodes have the first Module again.
+func (w *World) restore() {
+	for _, m := range w.nodes {
+		if m.gone {
+			must(m.register())
+		}
+		m.edit(func(n *corev1.Node) { n.Labels[testLabel] = "yes" })
+	}
+	w.create(nic, 0)
+	w.edit(nic, func(m *v1beta1.Module) {
+		m.Spec.Selector = map[string]string{testLabel: "yes"}
+		if m.Spec.ModuleLoader == nil {
+			m.Spec.ModuleLoader = nic.loader(0)
+		}
+		m.Spec.ModuleLoader.Container.KernelMappings[0].Regexp = "^.+$"
+	})
+}
+
 // plugin is the device plugin that two numbers say; nil: none.
 func (s subject) plugin(a, b uint8) *v1beta1.DevicePluginSpec {
 	if b%4 == 0 {
@@ -239,6 +274,17 @@ func otherSpec(m *v1beta1.Module, b uint8) {
 	}
 }
 
+// usedWhile says which pods leave a node when its turn comes, and every other time has one come.
+func usedWhile(m *v1beta1.Module, b uint8) {
+	m.Spec.Rollout.Drain, m.Spec.Rollout.DrainOptions = v1beta1.DrainHolders, &v1beta1.DrainOptions{Force: true}
+	if b%3 == 2 {
+		m.Spec.Rollout.Drain, m.Spec.Rollout.DrainOptions = v1beta1.DrainNone, nil
+	}
+	if m.Spec.ModuleLoader != nil && b/3%2 == 1 {
+		m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = nic.image(b / 6)
+	}
+}
+
 // pauseIf pauses a Module by its annotation, or ends that.
 func pauseIf(m *v1beta1.Module, is bool) {
 	m.Annotations = nil
@@ -253,6 +299,15 @@ var between = []string{"Deliver", "Show", "Look", "Kubelet", "Collect", "Image",
 
 // during are the events that can happen between two requests of an agent.
 var during = []string{"Deliver", "Pass", "Kubelet", "Collect", "Image", "Pause", "Label", "Delete", "NodeGone", "UnloadPolicy", "Plugin"}
+
+// lull is the verb by which a history gets to what takes minutes, such as a whole rollout. One
+// that begins with it has the kernel module live on all nodes when something happens to them.
+const lull = "Lull"
+
+// alone are the events that can happen when all has come to rest: no other one makes up for a
+// wake-up that this one should have caused.
+var alone = []string{"Label", "Label", "NodeReplaced", "NodeGone", "Kernel", "Reboot", "Image", "Image", "Image", "Selector", "Mapping",
+	"Loader", "Parameters", "Remove", "Version", "Plugin", "Delete", "OtherSpec"}
 
 // limits are what ModulePolicies of histories allow.
 var limits = []v1alpha1.ModulePolicySpec{
@@ -289,61 +344,19 @@ func (w *World) dropPolicy(a uint8) {
 }
 
 func policyDenies(j *trial, o order) string {
-	if !loads(o.now) || o.was != nil && sameWish(&o.now.Config, &o.was.Config) {
+	if !loads(o.now) || o.was != nil && policies.Same(&o.now.Config, &o.was.Config) {
 		return ""
 	}
 	for _, p := range []string{"p0", "p1"} {
 		denied := every(seen[*v1alpha1.ModulePolicy](j.judge, kindPolicy, p), func(p *v1alpha1.ModulePolicy) bool {
-			return p != nil && p.Spec.Mode == v1alpha1.PolicyEnforce && !permits(&p.Spec, &o.now.Config) &&
-				every(seen[*corev1.Node](j.judge, kindNode, o.m.name), func(n *corev1.Node) bool { return n != nil && governs(&p.Spec, n) })
+			return p != nil && p.Spec.Mode == v1alpha1.PolicyEnforce && !policies.Permits(&p.Spec, &o.now.Config) &&
+				every(seen[*corev1.Node](j.judge, kindNode, o.m.name), func(n *corev1.Node) bool { return n != nil && policies.Governs(&p.Spec, n) })
 		})
 		if denied {
 			return fmt.Sprintf("%s is ordered %s after %s, and the ModulePolicy %s does not allow that", o.m.name, say(o.now), say(o.was), p)
 		}
 	}
 	return ""
-}
-
-// sameWish says whether policies have nothing new to allow: what is loaded and removed, from where,
-// and with which parameters.
-func sameWish(a, b *v1beta1.ModuleConfig) bool {
-	return a.ContainerImage == b.ContainerImage && slices.Equal(a.InTreeModulesToRemove, b.InTreeModulesToRemove) &&
-		slices.Equal(a.Modprobe.Parameters, b.Modprobe.Parameters)
-}
-
-// governs says whether a policy applies on a node. Histories have one namespace.
-func governs(p *v1alpha1.ModulePolicySpec, n *corev1.Node) bool {
-	if p.NodeSelector == nil {
-		return true
-	}
-	for k, v := range p.NodeSelector.MatchLabels {
-		if n.Labels[k] != v {
-			return false
-		}
-	}
-	return true
-}
-
-// permits says whether a policy allows what is to be loaded.
-func permits(p *v1alpha1.ModulePolicySpec, c *v1beta1.ModuleConfig) bool {
-	if p.Load == v1alpha1.Deny || p.Images != nil && !fits(p.Images, c.ContainerImage) {
-		return false
-	}
-	for _, module := range slices.Concat([]string{images.Module(c.ContainerImage)}, c.InTreeModulesToRemove) {
-		if p.Modules != nil && !fits(p.Modules, module) {
-			return false
-		}
-	}
-	return p.Parameters == nil ||
-		!slices.ContainsFunc(c.Modprobe.Parameters, func(parameter string) bool { return !fits(p.Parameters.Only, parameter) })
-}
-
-// fits says whether one of the patterns is the text, or a beginning of it that ends with *.
-func fits(patterns []string, text string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		begin, open := strings.CutSuffix(p, "*")
-		return p == text || open && strings.HasPrefix(text, begin)
-	})
 }
 
 var ticks = []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second, time.Minute, 6 * time.Minute}
@@ -354,7 +367,7 @@ var skews = []time.Duration{0, time.Hour, -time.Hour}
 // Verbs are all that can happen.
 func Verbs() (all []history.Verb) {
 	for _, v := range verbs {
-		all = append(all, history.Verb{Name: v.name, Weight: v.weight, Machinery: v.machinery})
+		all = append(all, history.Verb{Name: v.name, Weight: v.weight, Machinery: v.machinery, Opens: v.name == lull})
 	}
 	return all
 }

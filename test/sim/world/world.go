@@ -35,12 +35,14 @@ import (
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/test/sim/cluster"
+	"github.com/drover-project/drover/test/sim/history"
 	"github.com/drover-project/drover/test/sim/images"
 	"github.com/drover-project/drover/test/sim/kubelet"
 	"github.com/drover-project/drover/test/sim/manager"
 	"github.com/drover-project/drover/test/sim/memetcd"
 	"github.com/drover-project/drover/test/sim/process"
 	"github.com/drover-project/drover/test/sim/states"
+	"github.com/drover-project/drover/test/sim/taints"
 )
 
 const (
@@ -124,6 +126,8 @@ type World struct {
 	meanwhile *meanwhile
 	// during is what happens between two requests of an agent's next round; nil: nothing.
 	during *meanwhile
+	// last is what happens when all has come to rest; nil: nothing.
+	last *history.Event
 	// actor is who acts: a controller's name, a node's, a person.
 	actor   string
 	audited int64 // the revision up to which writes were judged
@@ -180,7 +184,7 @@ func (w *World) jitter(d time.Duration, factor float64) time.Duration {
 // flags are the operator's. Of KMM, and of others' definitions, for which the guard looks each
 // minute, there are none here.
 var flags = []string{"--agent-image=" + agentImage, "--parallelism=1", "--node-condition", "--controllers=*,-guard",
-	"--unload-taints=" + upgradeTaint}
+	"--unload-taints=" + taints.Upgrade}
 
 const agentImage = "registry.invalid/drover/drover-agent:dev"
 
@@ -320,7 +324,7 @@ func (s subject) concerns(r *write) bool {
 		if pod == nil {
 			pod = before
 		}
-		return s.isPlugin(pod) || pod != nil && images.Module(kubelet.Carries(pod)) == s.name
+		return s.isPlugin(pod) || s == nic && kubelet.IsUser(pod) || pod != nil && images.Module(kubelet.Carries(pod)) == s.name
 	case kindSet:
 		ds, before, _ := both[*appsv1.DaemonSet](r)
 		if ds == nil {

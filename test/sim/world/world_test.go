@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -91,6 +93,8 @@ var kept = []struct {
 		{"Calm", 0, 0}, {"UnloadPolicy", 1, 0}}},
 	// A node is not Ready before it has had anything: another one begins to change.
 	{"not-ready-counts", []history.Event{{"NotReady", 0, 1}, {"Calm", 0, 1}, {"Image", 1, 0}, {"Calm", 0, 5}}},
+	// A pod comes back under the name of one that held the kernel module.
+	{"evicts-once", []history.Event{{"Calm", 0, 0}, {"Users", 0, 1}, {"Image", 1, 0}, {"Calm", 0, 5}}},
 	// A Module is deleted while its load has not returned.
 	{"hung-is-left", []history.Event{{"Hang", 0, 0}, {"Calm", 0, 0}, {"Delete", 0, 0}, {"Calm", 0, 0}}},
 	// A node comes back with what it had, and without its orders, while another changes: at once.
@@ -121,5 +125,32 @@ func TestKeptHistories(t *testing.T) {
 				t.Error(v)
 			}
 		})
+	}
+}
+
+// TestWhatIsToComeAtRest comes then, by itself, to a Module that all nodes have.
+func TestWhatIsToComeAtRest(t *testing.T) {
+	w, err := server(t).New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	var lines []string
+	w.Trace = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	image := uint8(slices.Index(alone, "Image"))
+	if v := w.Run([]history.Event{{Verb: "Delete"}, {Verb: "NodeGone"}, {Verb: "AtRest", A: 1, B: image}}); v != nil {
+		t.Fatal(v)
+	}
+	all := strings.Join(lines, "\n")
+	_, rest, _ := strings.Cut(all, "--- all faults end")
+	before, after, happens := strings.Cut(rest, "Image(1,0)")
+	if !happens || !strings.Contains(before, "modules tenant/nic by end") || strings.Count(before, "minions n0 by end") == 0 {
+		t.Errorf("the Module and the node do not come back before what is to come at rest:\n%s", all)
+	}
+	if n := strings.Count(after, "finit_module nic 1 []"); n != nodes {
+		t.Errorf("%d nodes load what is named at rest:\n%s", n, all)
+	}
+	if away := strings.Index(before, "minions n0 by end"); away < 0 || !strings.Contains(after, "minions n0 by end") {
+		t.Errorf("no node is away meanwhile:\n%s", all)
 	}
 }
