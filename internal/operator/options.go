@@ -24,6 +24,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/build/pipeline"
 	"github.com/drover-project/drover/internal/hub"
+	"github.com/drover-project/drover/internal/operator/budget"
 	"github.com/drover-project/drover/internal/operator/controller/module"
 	"github.com/drover-project/drover/internal/operator/controller/moduleimage"
 	"github.com/drover-project/drover/internal/operator/gate"
@@ -85,6 +86,8 @@ type Options struct {
 	StartupTaints modulepolicy.Taints
 	// UnloadTaints are those that ask for an unload.
 	UnloadTaints placement.UnloadTaints
+	// NodeBudget bounds the nodes that all Modules together make unavailable.
+	NodeBudget budget.Limit
 	// MetricsAddress serves metrics; "0" is off.
 	MetricsAddress string
 	// ProbeAddress serves /healthz and /readyz; "0" is off.
@@ -203,6 +206,10 @@ func (o *Options) addNodeFlags(set *flag.FlagSet) {
 			o.UnloadTaints, err = placement.ParseUnloadTaints(text)
 			return err
 		})
+	set.StringVar(&o.NodeBudget.Nodes, "max-unavailable-nodes", "", "how many nodes (a number, or a percentage) the changes of all Modules "+
+		"together may make unavailable at a time, beside each Module's own maxUnavailable; default: any number")
+	set.StringVar(&o.NodeBudget.PoolLabel, "node-pool-label", "", "node label whose values are pools of nodes, each with a limit of its own "+
+		"by --max-unavailable-nodes; default: all nodes are one pool")
 }
 
 // readConfig takes from a file what no flag says.
@@ -252,6 +259,9 @@ func (o *Options) validate() error {
 	}
 	if o.Orders.Parallelism < 1 {
 		errs = append(errs, errors.New("--parallelism must be at least 1"))
+	}
+	if err := o.NodeBudget.Check(); err != nil {
+		errs = append(errs, fmt.Errorf("--max-unavailable-nodes: %w", err))
 	}
 	if err := profile.Check(o.ProfileAddress); err != nil {
 		errs = append(errs, fmt.Errorf("--pprof-bind-address %w", err))

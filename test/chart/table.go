@@ -26,7 +26,7 @@ const (
 
 // table has a row for each value of the chart.
 func table() []setting {
-	return slices.Concat(general(), switches(), images(), agent(), outside(),
+	return slices.Concat(general(), switches(), nodes(), images(), agent(), outside(),
 		operator("operator", operatorObject), operator("hub", hubObject),
 		operator("operators.deviceconfig", device("deviceconfig")), operator("operators.ptemplate", device("ptemplate")),
 		operator("operators.lolcow", lolcowObject))
@@ -102,14 +102,6 @@ func switches() []setting {
 			value: "boot.enabled", given: "true", values: `{}`, object: agentObject, at: container + "/env/*",
 			want: `{"name": "BOOT_IMAGE", "value": "registry.invalid/drover/drover-agent:dev"}`,
 		},
-		{
-			value: "operator.startupTaints", given: `["example.com/a", "drivers:example.com/b"]`, object: operatorObject, at: container + "/args/*",
-			want: `"--startup-taints=example.com/a,drivers:example.com/b"`,
-		},
-		{
-			value: "operator.unloadTaints", given: `["example.com/a", "b"]`, object: operatorObject, at: container + "/args/*",
-			want: `"--unload-taints=example.com/a,b"`,
-		},
 		traces(operatorObject), traces(hubObject), traces(lolcowObject),
 		{
 			value: "tracing.samplingRatePerMillion", given: "500", values: `{tracing: {endpoint: "collector:4317"}}`, object: operatorObject,
@@ -118,6 +110,28 @@ func switches() []setting {
 		{value: "operators.deviceconfig.enabled", given: "true", values: `{}`, object: device("deviceconfig"), want: "true"},
 		{value: "operators.ptemplate.enabled", given: "true", values: `{}`, object: device("ptemplate"), want: "true"},
 		{value: "operators.lolcow.enabled", given: "true", values: `{}`, object: lolcowObject, want: "true"},
+	}
+}
+
+// nodes: which taints and how many nodes the operator goes by.
+func nodes() []setting {
+	return []setting{
+		{
+			value: "operator.startupTaints", given: `["example.com/a", "drivers:example.com/b"]`, object: operatorObject, at: container + "/args/*",
+			want: `"--startup-taints=example.com/a,drivers:example.com/b"`,
+		},
+		{
+			value: "operator.unloadTaints", given: `["example.com/a", "b"]`, object: operatorObject, at: container + "/args/*",
+			want: `"--unload-taints=example.com/a,b"`,
+		},
+		{
+			value: "operator.maxUnavailableNodes", given: `"10%"`, object: operatorObject, at: container + "/args/*",
+			want: `"--max-unavailable-nodes=10%"`,
+		},
+		{
+			value: "operator.nodePoolLabel", given: `"example.com/pool"`, values: `{operator: {maxUnavailableNodes: 2}}`, object: operatorObject,
+			at: container + "/args/*", want: `"--node-pool-label=example.com/pool"`,
+		},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta2"
 	"github.com/drover-project/drover/internal/operator"
+	"github.com/drover-project/drover/internal/operator/budget"
 	"github.com/drover-project/drover/internal/operator/controller/agentpod"
 	"github.com/drover-project/drover/internal/operator/controller/claims"
 	"github.com/drover-project/drover/internal/operator/controller/condition"
@@ -45,10 +46,12 @@ func All(mgr ctrl.Manager, o *operator.Options, s Shared) map[string]operator.Co
 	recorder := kube.NewRecorder(mgr.GetEventRecorder(operator.Name))
 	orders := o.Module(recorder, s.Gate, s.Metrics)
 	orders.Seen = &rollout.Sightings{} // who gives orders and who tells of them have one clock for the soak time
+	orders.Budget = budget.New(o.NodeBudget, now.Now())
 	all := map[string]operator.Controller{
 		"module": module.New(c, live, orders),
 		"node": node.New(c, node.Options{
 			Makes: o.Makes(), UnloadTaints: o.UnloadTaints, Recorder: recorder, Metrics: s.Metrics, Gate: s.Gate, Now: now.Now, Seen: orders.Seen,
+			Budget: orders.Budget,
 		}),
 		"plugin":   plugin.New(c, live, plugin.Options{AgentImage: o.Orders.AgentImage, DRA: o.Orders.DRA, Role: role, Gate: s.Gate}),
 		"guard":    s.Guard,

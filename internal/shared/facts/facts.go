@@ -30,7 +30,9 @@ type Scene struct {
 	// Taints are those that ask for an unload.
 	Taints placement.UnloadTaints
 	// Seen is since when nodes have what is rolled out; nil: as they say themselves.
-	Seen    *rollout.Sightings
+	Seen *rollout.Sightings
+	// Make makes the plan of a rollout; nil is [rollout.Make].
+	Make    func(parts []rollout.Node, policy rollout.Policy, now time.Time) *rollout.Plan
 	Configs map[string]*v1beta1.NodeModulesConfig // the NodeModulesConfigs by name
 	Plugins map[string]bool                       // the nodes with a ready device plugin pod
 	// Deliveries tells what keeps the image from a node, or nil.
@@ -163,6 +165,9 @@ func (s *Scene) Rollout(nodes []*corev1.Node, now time.Time) *rollout.Plan {
 	parts, policy := s.parts(nodes), rollout.PolicyOf(s.Module)
 	if s.Seen != nil {
 		s.Seen.Date(types.NamespacedName{Namespace: s.Module.Namespace, Name: s.Module.Name}, parts, policy, now)
+	}
+	if s.Make != nil {
+		return s.Make(parts, policy, now)
 	}
 	return rollout.Make(parts, policy, now)
 }

@@ -14,80 +14,10 @@ package rollout
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 )
-
-// Stage is how far a node is.
-type Stage int
-
-const (
-	// Fresh nodes lose nothing by an order.
-	Fresh Stage = iota
-	// Behind nodes have an earlier order, or what was loaded by one.
-	Behind
-	// AtBoot nodes, too. What is live stays until their next boot: their change needs no place.
-	AtBoot
-	// Given nodes have the order that is rolled out.
-	Given
-	// Leaving nodes are to lose the kernel module and have no order to unload yet.
-	Leaving
-	// Going nodes have it.
-	Going
-	// Out nodes have nothing of the Module, and only a taint that asks for an unload keeps it out.
-	Out
-)
-
-// Node is one node's part of a rollout.
-type Node struct {
-	Name  string
-	Stage Stage
-	// Ready nodes can be reached.
-	Ready bool
-	// Serving: the kernel module is live in this boot, whatever build.
-	Serving bool
-	// Stuck: nothing is live, and nothing will be under the node's order. It has nothing to lose.
-	Stuck bool
-	// First: nothing is ordered yet, beside which the image could be brought ahead, and what the order
-	// takes out serves.
-	First bool
-	// Changing: an earlier order, not what the Module asks for now, is still to be carried out.
-	// What is live may go for it at any moment: the node is unavailable already, and needs no place.
-	Changing bool
-	// Lost: a fresh node that has an earlier order, for another kernel than it has booted, and nothing
-	// live.
-	Lost bool
-	// Since is when the change became live, by the node's clock until [Sightings] date it; or zero.
-	Since time.Time
-	// Load tells the load that made it live from others.
-	Load Load
-	// Build distinguishes what nodes get, for example by their kernels.
-	Build string
-	// Rests until the next boot: the order waits for it, and what is live stays.
-	Rests bool
-	// Failed is the reason why the order failed; empty: it did not.
-	Failed string
-	// Held: the image is on the node.
-	Held bool
-	// Begun: the node is being made ready for its turn, and keeps it.
-	Begun bool
-	// Passed is when the node missed its turn, to come last; zero: it did not.
-	Passed time.Time
-	// Late: the image does not come. Others have precedence.
-	Late bool
-	// Paused: no order reaches the node.
-	Paused bool
-	// Later: a leaving node that may yet be selected again.
-	Later bool
-	// Tainted: a taint of the node asks for the unload. Who put it on waits for that.
-	Tainted bool
-}
-
-// Load is one load on one node, by boot and the node's second. It is only compared for equality.
-type Load struct {
-	Boot string
-	At   int64
-}
 
 // Plan is what may happen now.
 type Plan struct {
@@ -109,6 +39,9 @@ type Plan struct {
 	Reason string
 	// Away are waiting nodes that are not Ready.
 	Away int
+	// Open are the nodes where the change is under way, or begins now, for the pools' other Modules.
+	// Crowded are those that wait because their pools have no place left.
+	Open, Crowded []string
 	// Trial: of some build, the first node has to prove it before others get it. Lost is one that went
 	// away before it had the change, which may be why.
 	Trial bool
@@ -139,7 +72,8 @@ func Make(nodes []Node, policy Policy, now time.Time) *Plan {
 	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	p := &Plan{Start: map[string]bool{}, Hold: map[string]bool{}, Deliver: map[string]bool{}, Total: len(nodes)}
 	p.Limit = policy.limit(len(nodes))
-	m := &maker{Plan: p, policy: policy, now: now, waiting: map[string]bool{}, proven: map[string]bool{}, trying: map[string]bool{}}
+	m := &maker{Plan: p, policy: policy, now: now, pools: maps.Clone(policy.Pools),
+		waiting: map[string]bool{}, proven: map[string]bool{}, trying: map[string]bool{}}
 	for i := range nodes {
 		m.count(&nodes[i])
 	}
@@ -155,6 +89,7 @@ func Make(nodes []Node, policy Policy, now time.Time) *Plan {
 			p.Hold[n.Name] = true
 		}
 	}
+	m.opens(nodes)
 	return p
 }
 
@@ -165,17 +100,22 @@ type maker struct {
 	now    time.Time
 	// line are nodes that can begin, leaving those that can unload, at once those that need no place.
 	line, leaving, atOnce []*Node
+	// pools are the places left in each pool; nil: any number.
+	pools map[string]int
 	// waiting are builds that nodes wait for, proven those that have soaked, trying those on trial.
 	waiting, proven, trying map[string]bool
 }
 
-// order puts nodes that have begun first, and those without an image, or that missed a turn, last.
+// order puts nodes that have begun first, then those that are unavailable for another Module, and
+// those without an image, or that missed a turn, last.
 func order(n *Node) int {
-	if n.Begun {
-		return -1
-	}
-	if n.Late && !n.Held || !n.Passed.IsZero() {
+	switch {
+	case n.Begun:
+		return -2
+	case n.Late && !n.Held || !n.Passed.IsZero():
 		return 1
+	case n.Visited:
+		return -1
 	}
 	return 0
 }
@@ -184,6 +124,9 @@ func order(n *Node) int {
 func (m *maker) count(n *Node) {
 	if m.unavailable(n) {
 		m.Unavailable++
+	}
+	if m.open(n) {
+		m.occupy(n)
 	}
 	switch n.Stage {
 	case Fresh, AtBoot:
@@ -270,7 +213,8 @@ func (m *maker) places() int { return max(m.Limit-m.Unavailable, 0) }
 // tainted node does: whoever put the taint on has a budget. But more than the limit, with those
 // that are out, are a slip until somebody confirms them.
 func (m *maker) unload() {
-	var mass, lose, told []string
+	var mass, told []string
+	var lose []*Node
 	for _, n := range m.leaving {
 		if n.Serving {
 			mass = append(mass, n.Name)
@@ -282,7 +226,7 @@ func (m *maker) unload() {
 		case n.Tainted:
 			told = append(told, n.Name)
 		default:
-			lose = append(lose, n.Name)
+			lose = append(lose, n)
 		}
 	}
 	confirmed := m.policy.confirmed(m.now)
@@ -298,11 +242,12 @@ func (m *maker) unload() {
 			m.Unavailable++
 		}
 	}
-	for _, name := range lose {
-		if !confirmed && m.places() == 0 {
-			return
+	for _, n := range lose {
+		if !confirmed && (m.places() == 0 || !m.room(n)) {
+			continue
 		}
-		m.Start[name] = true
+		m.Start[n.Name] = true
+		m.take(n)
 		m.Unavailable++
 	}
 }
@@ -358,11 +303,13 @@ func (m *maker) reload() {
 	for _, n := range m.line {
 		trial := m.unproven(n.Build)
 		waits := trial && (alone || m.trying[n.Build])
+		place := n.Changing || places > 0 && (waits || m.room(n))
 		switch {
 		case trial && first[n.Build], n.Stuck && waits:
-		case n.Stuck, (n.Changing || places > 0) && !waits:
+		case n.Stuck, place && !waits:
 			if !n.Stuck && !n.Changing { // else it needs no place: it is unavailable already
 				places--
+				m.take(n)
 			}
 			if first[n.Build] = trial; trial {
 				m.begin([]*Node{n})

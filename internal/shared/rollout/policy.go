@@ -31,6 +31,9 @@ type Policy struct {
 	Trial bool
 	// Confirmed is when it was confirmed that many nodes may be deselected; zero: never.
 	Confirmed time.Time
+	// Pools are how many more nodes of each pool may become unavailable, with the changes of all other
+	// Modules counted; nil: any number.
+	Pools map[string]int
 }
 
 // Labelled reports whether node labels drive the Module's upgrades, so that nothing here applies.

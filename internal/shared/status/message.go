@@ -194,6 +194,9 @@ func progress(m *Module) string {
 		text += ", the first node must hold the change before the others begin"
 	case p.Unavailable >= p.Limit:
 		text += fmt.Sprintf(", %d of at most %d unavailable%s", p.Unavailable, p.Limit, failures(p))
+	case len(p.Crowded) > 0:
+		text += fmt.Sprintf(", %s %s for the operator's --max-unavailable-nodes: nodes of other Modules, or that are not Ready, take all its "+
+			"places", words.List(p.Crowded, maxNames), verb(len(p.Crowded), "waits", "wait"))
 	}
 	if going := len(p.Going); p.Halt == "" && going > 0 && p.Unavailable >= p.Limit {
 		text += fmt.Sprintf("; %s, no longer selected, %s a place of maxUnavailable until it is unloaded there",

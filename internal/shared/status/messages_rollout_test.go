@@ -58,6 +58,14 @@ func TestMessagesOfRollouts(t *testing.T) {
 				"have generation 4, 1 of at most 1 unavailable; z, no longer selected, takes a place of maxUnavailable until it is unloaded " +
 				"there; RollingOut on a, b"},
 		},
+		"other Modules have all places": {
+			given: status.Module{Loads: true, Generation: 4, Nodes: nodes(2, old), Rollout: &rollout.Plan{
+				Total: 2, Waiting: 2, Limit: 1, Crowded: []string{"a", "b"}, Hold: hold("a", "b"),
+			}},
+			then: map[string]string{loaded: "False RollingOut: Live on 0 of 2 nodes, another build is live on 2 nodes; rollout: 0 of 2 nodes " +
+				"have generation 4, a, b wait for the operator's --max-unavailable-nodes: nodes of other Modules, or that are not Ready, take " +
+				"all its places; RollingOut on a, b"},
+		},
 		"deselected all at once": {
 			given: status.Module{Loads: true, Nodes: nodes(2, old, func(_ int, n *status.Node) { n.Wanted = false }),
 				Rollout: &rollout.Plan{Total: 2, Limit: 1, Mass: []string{"a", "b"}}},

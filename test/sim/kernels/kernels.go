@@ -39,8 +39,8 @@ type State struct {
 
 // New is the state of a kernel that has not been called.
 func New() *State {
-	return &State{Live: map[string]bool{}, Out: map[string]bool{}, Worked: map[string]bool{}, Named: map[string]bool{}, Kept: map[string]bool{},
-		Struck: map[string]Strike{}, Hung: map[string]fake.Call{}, Left: map[string]int{}}
+	return &State{Live: map[string]bool{}, Out: map[string]bool{}, Worked: map[string]bool{}, Named: map[string]bool{},
+		Kept: map[string]bool{}, Struck: map[string]Strike{}, Hung: map[string]fake.Call{}, Left: map[string]int{}}
 }
 
 // Strike is a load that took the node down: when, how many times in a row, until when, by the

@@ -41,6 +41,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/budget"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/internal/operator/nodeplan"
@@ -106,6 +107,8 @@ type Options struct {
 	// Seen is since when nodes have what is rolled out, for all controllers that ask whose turn it is;
 	// nil: this one asks alone.
 	Seen *rollout.Sightings
+	// Budget bounds the nodes that all Modules together make unavailable; nil: nothing does.
+	Budget *budget.Budget
 }
 
 func (o *Options) setDefaults() {

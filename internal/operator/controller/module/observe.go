@@ -19,6 +19,7 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/budget"
 	"github.com/drover-project/drover/internal/operator/nodeplan"
 	"github.com/drover-project/drover/internal/shared/definition"
 	"github.com/drover-project/drover/internal/shared/delivery"
@@ -40,6 +41,8 @@ type snapshot struct {
 	crdsLeaving bool
 	// images are those that are made in the cluster for the Module.
 	images []v1alpha1.ModuleImage
+	// modules are those with which the Module shares a budget.
+	modules []types.NamespacedName
 	// made counts what goes before the Module's finalizer does.
 	made int
 }
@@ -74,6 +77,9 @@ func (c *Controller) observe(ctx context.Context, key types.NamespacedName) (*sn
 		return nil, err
 	}
 	if snap.made, err = c.made(ctx, snap.Module); err != nil {
+		return nil, err
+	}
+	if snap.modules, err = budget.Sharing(ctx, c.client, c.options.Budget); err != nil {
 		return nil, err
 	}
 	return snap, c.fleet(ctx, snap)

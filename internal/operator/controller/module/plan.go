@@ -3,12 +3,14 @@
 package module
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/budget"
 	"github.com/drover-project/drover/internal/operator/nodeplan"
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/facts"
@@ -62,6 +64,9 @@ func (c *Controller) plan(snap *snapshot) *plan {
 	if r != nil && !r.Again.IsZero() {
 		p.rollout = max(r.Again.Sub(snap.Now), time.Millisecond)
 	}
+	if r != nil && len(r.Crowded) > 0 { // no event of this Module tells that another one has left a node
+		p.rollout = min(cmp.Or(p.rollout, slotDelay), slotDelay)
+	}
 	c.admit(p)
 	c.rests.note(p)
 	return p
@@ -71,11 +76,18 @@ func (c *Controller) plan(snap *snapshot) *plan {
 func (c *Controller) turns(snap *snapshot, aims []nodeplan.Aim) *rollout.Plan {
 	parts, rolls := snap.Parts(snap.nodes, aims)
 	if !rolls {
+		c.options.Budget.Forget(snap.Key)
 		return nil
 	}
 	policy := rollout.PolicyOf(snap.Module)
 	c.options.Seen.Date(snap.Key, parts, policy, snap.Now)
-	return rollout.Make(parts, policy, snap.Now)
+	pass := budget.Pass{Module: snap.Key, Modules: snap.modules, Parts: parts, Policy: policy, Now: snap.Now}
+	for i := range snap.nodes {
+		if n := snap.nodes[i].Node; n != nil {
+			pass.Nodes = append(pass.Nodes, n)
+		}
+	}
+	return c.options.Budget.Plan(pass)
 }
 
 // admit gives slots to new carriers: where none failed yet, by name, so that the same nodes wait,

@@ -14,11 +14,13 @@ import (
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/build/pipeline"
+	"github.com/drover-project/drover/internal/operator/budget"
 	"github.com/drover-project/drover/internal/shared/delivery"
 	"github.com/drover-project/drover/internal/shared/desired"
 	"github.com/drover-project/drover/internal/shared/facts"
 	"github.com/drover-project/drover/internal/shared/kube"
 	"github.com/drover-project/drover/internal/shared/reasons"
+	"github.com/drover-project/drover/internal/shared/rollout"
 	"github.com/drover-project/drover/internal/shared/status"
 )
 
@@ -48,11 +50,19 @@ func (r *reporter) observe(ctx context.Context, module *v1beta1.Module) (*status
 		about.Makes, about.ImageProblem = pipeline.Makes(module), facts.Problem(module, v1beta1.ProblemImages)
 	}
 	about.ReadOnly = cmp.Or(r.Gate.Closed(), about.ReadOnly)
+	modules, err := budget.Sharing(ctx, r.client, r.Budget)
+	if err != nil {
+		return nil, err
+	}
 	speaking := speakingOf(module)
 	scene := &facts.Scene{
 		Module: module, Desired: r.desired.Of(module).With(desired.Images{Makes: r.Makes, Made: images, Problem: about.ImageProblem}),
 		Held: facts.Judge(module, nodes, configs), Configs: configs, Plugins: plugins, Deliveries: deliveries,
 		Taints: r.UnloadTaints, Silent: leaving(module) && r.answerDue(module) <= 0, Seen: r.Seen,
+		Make: func(parts []rollout.Node, policy rollout.Policy, now time.Time) *rollout.Plan {
+			return r.Budget.Tell(budget.Pass{Module: client.ObjectKeyFromObject(module), Modules: modules, Nodes: nodes, Parts: parts,
+				Policy: policy, Now: now})
+		},
 		Labels: func(node string) *reasons.Problem { return r.refused.of(node, speaking) },
 	}
 	scene.See(&about, nodes, r.Now())

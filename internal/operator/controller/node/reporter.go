@@ -84,8 +84,12 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 
 // due is until time alone changes a status; 0: it does not.
 func (r *reporter) due(module *v1beta1.Module, facts *status.Module) time.Duration {
-	if p := facts.Rollout; p != nil && !p.Again.IsZero() {
+	switch p := facts.Rollout; {
+	case p == nil:
+	case !p.Again.IsZero():
 		return max(p.Again.Sub(r.Now()), time.Millisecond)
+	case len(p.Crowded) > 0: // no event of this Module tells when another one leaves a node
+		return statusMost
 	}
 	if leaving(module) {
 		return max(r.answerDue(module), 0)

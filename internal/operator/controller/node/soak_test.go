@@ -16,8 +16,8 @@ import (
 	"github.com/drover-project/drover/internal/shared/rollout"
 )
 
-// TestStatusHasTheSoakTimeOfOrders: a node that has soaked for the controller of orders is available
-// in the condition, too, whenever the reporter saw it first.
+// TestStatusHasTheSoakTimeOfOrders: a node that has soaked for the controller of orders is
+// available in the condition, too, whenever the reporter saw it first.
 func TestStatusHasTheSoakTimeOfOrders(t *testing.T) {
 	for of, want := range map[string]string{"orders": "rollout: 1 of 2 nodes", "itself": "rollout: 0 of 2 nodes"} {
 		t.Run(of, func(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/operator/budget"
 	"github.com/drover-project/drover/internal/operator/gate"
 	"github.com/drover-project/drover/internal/operator/metrics"
 	"github.com/drover-project/drover/internal/operator/pace"
@@ -64,6 +65,8 @@ type Options struct {
 	// Seen is since when nodes have what is rolled out, for all controllers that ask whose turn it is;
 	// nil: this one asks alone.
 	Seen *rollout.Sightings
+	// Budget is the controller's of orders.
+	Budget *budget.Budget
 }
 
 // Controller is both reconcilers.

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package budget bounds how many nodes of a pool the changes of all Modules together make
+// unavailable. Each Module has its own maxUnavailable besides.
+//
+// A node that is unavailable for one Module may be changed for others at the same time: that needs
+// no place, and comes first. What is known of other Modules is in the memory of the process. A new
+// one gives no place until each Module has been looked at, for at most [patience].
+package budget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/drover-project/drover/api/kmm/v1beta1"
+	"github.com/drover-project/drover/internal/shared/kube"
+	"github.com/drover-project/drover/internal/shared/placement"
+	"github.com/drover-project/drover/internal/shared/rollout"
+)
+
+const (
+	// patience is how long a new process waits for Modules that it has not looked at.
+	patience = time.Minute
+	// fresh is how long a Module that waits for a place is waited for without another word of it.
+	fresh = 30 * time.Second
+)
+
+// Limit is the administrator's.
+type Limit struct {
+	// Nodes of a pool, a number or a percentage, rounded down, but at least one; empty: any number.
+	Nodes string
+	// PoolLabel is the node label whose values are the pools; empty: all nodes are one.
+	PoolLabel string
+}
+
+// ErrLimit says that a limit is neither a number from 1 on nor a percentage.
+var ErrLimit = errors.New("is neither a number of nodes from 1 on nor a percentage from 1% to 100%")
+
+// of is the limit of a pool with so many nodes.
+func (l Limit) of(total int) (int, error) {
+	value := intstr.Parse(l.Nodes)
+	n, err := intstr.GetScaledValueFromIntOrPercent(&value, total, false)
+	if err != nil {
+		return 0, fmt.Errorf("%q %w", l.Nodes, ErrLimit)
+	}
+	return max(n, 1), nil
+}
+
+// Check says whether the limit can be read.
+func (l Limit) Check() error {
+	if l.Nodes == "" {
+		if l.PoolLabel != "" {
+			return errors.New("pools without a limit of their nodes")
+		}
+		return nil
+	}
+	hundred, err := l.of(100)
+	if value := intstr.Parse(l.Nodes); err == nil && (value.Type == intstr.Int && value.IntVal < 1 || value.Type == intstr.String &&
+		(value.StrVal == "0%" || hundred > 100)) {
+		err = fmt.Errorf("%q %w", l.Nodes, ErrLimit)
+	}
+	return err
+}
+
+// Budget is what the Modules of a process share. The nil Budget has no limit.
+type Budget struct {
+	limit Limit
+
+	mu      sync.Mutex
+	began   time.Time
+	modules map[types.NamespacedName]*share
+}
+
+// share is one Module's.
+type share struct {
+	open  map[string]bool      // nodes where its change is under way
+	waits map[string]time.Time // since when it waits for a place, by pool
+	seen  time.Time            // its last pass
+}
+
+// New makes a budget; nil where there is no limit. The limit has been checked.
+func New(limit Limit, now time.Time) *Budget {
+	if limit.Nodes == "" {
+		return nil
+	}
+	return &Budget{limit: limit, began: now, modules: map[types.NamespacedName]*share{}}
+}
+
+// Pass is what a Module's plan is made of.
+type Pass struct {
+	Module types.NamespacedName
+	// Modules are the keys of all whose changes go from node to node.
+	Modules []types.NamespacedName
+	Nodes   []*corev1.Node // all of the cluster
+	Parts   []rollout.Node
+	Policy  rollout.Policy
+	Now     time.Time
+}
+
+// Plan makes the Module's plan within the budget, and notes what it makes unavailable.
+func (b *Budget) Plan(p Pass) *rollout.Plan { return b.plan(&p, true) }
+
+// Tell makes it, and notes nothing: it is not carried out.
+func (b *Budget) Tell(p Pass) *rollout.Plan { return b.plan(&p, false) }
+
+func (b *Budget) plan(p *Pass, note bool) *rollout.Plan {
+	if b == nil {
+		return rollout.Make(p.Parts, p.Policy, p.Now)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	pools := b.join(p, note)
+	plan := rollout.Make(p.Parts, p.Policy, p.Now)
+	if note {
+		b.note(p, plan, pools)
+	}
+	return plan
+}
+
+// join tells the plan's nodes and policy of the other Modules, and returns the pools of all nodes.
+func (b *Budget) join(p *Pass, note bool) (pools map[string]string) {
+	pools = make(map[string]string, len(p.Nodes))
+	total, away := map[string]int{}, map[string]int{}
+	for _, n := range p.Nodes {
+		pool := n.Labels[b.limit.PoolLabel]
+		pools[n.Name] = pool
+		total[pool]++
+		if !placement.Ready(n) {
+			away[pool]++
+		}
+	}
+	visited := b.visited(p.Module)
+	used := map[string]int{}
+	for _, n := range p.Nodes {
+		if visited[n.Name] && placement.Ready(n) {
+			used[pools[n.Name]]++
+		}
+	}
+	mine := b.modules[p.Module]
+	for i := range p.Parts {
+		n := &p.Parts[i]
+		n.Pool, n.Visited = pools[n.Name], visited[n.Name]
+		n.Opened = mine != nil && mine.open[n.Name]
+	}
+	unknown := b.unknown(p)
+	if unknown && !note {
+		return pools
+	}
+	p.Policy.Pools = map[string]int{}
+	if unknown {
+		return pools
+	}
+	for pool, nodes := range total {
+		limit, _ := b.limit.of(nodes)
+		p.Policy.Pools[pool] = limit - away[pool] - used[pool] - b.before(p, pool)
+	}
+	return pools
+}
+
+// visited are the nodes where other Modules' changes are under way.
+func (b *Budget) visited(but types.NamespacedName) map[string]bool {
+	all := map[string]bool{}
+	for key, s := range b.modules {
+		if key == but {
+			continue
+		}
+		for name := range s.open {
+			all[name] = true
+		}
+	}
+	return all
+}
+
+// unknown reports whether a Module has not been looked at, which may have nodes under way.
+func (b *Budget) unknown(p *Pass) bool {
+	if p.Now.Sub(b.began) >= patience {
+		return false
+	}
+	for _, key := range p.Modules {
+		if key != p.Module && b.modules[key] == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// before is how many other Modules have waited longer for a place in a pool. Each gets the next one
+// before this Module gets another.
+func (b *Budget) before(p *Pass, pool string) (n int) {
+	since := p.Now
+	if mine := b.modules[p.Module]; mine != nil && !mine.waits[pool].IsZero() {
+		since = mine.waits[pool]
+	}
+	for key, s := range b.modules {
+		at, waits := s.waits[pool]
+		if key != p.Module && waits && at.Before(since) && p.Now.Sub(s.seen) < fresh {
+			n++
+		}
+	}
+	return n
+}
+
+func (b *Budget) note(p *Pass, plan *rollout.Plan, pools map[string]string) {
+	was := b.modules[p.Module]
+	is := &share{open: make(map[string]bool, len(plan.Open)), waits: map[string]time.Time{}, seen: p.Now}
+	for _, name := range plan.Open {
+		is.open[name] = true
+	}
+	for _, name := range plan.Crowded {
+		pool := pools[name]
+		if is.waits[pool] = p.Now; was != nil && !was.waits[pool].IsZero() {
+			is.waits[pool] = was.waits[pool]
+		}
+	}
+	b.modules[p.Module] = is
+}
+
+// Sharing are the Modules whose changes go from node to node, where a budget asks for them.
+func Sharing(ctx context.Context, c client.Client, b *Budget) ([]types.NamespacedName, error) {
+	if b == nil {
+		return nil, nil
+	}
+	modules, err := kube.All[v1beta1.Module](ctx, c, &v1beta1.ModuleList{}, kube.AsIs)
+	if err != nil {
+		return nil, fmt.Errorf("list Modules: %w", err)
+	}
+	var keys []types.NamespacedName
+	for _, m := range modules {
+		if m.DeletionTimestamp == nil && !rollout.Labelled(m) {
+			keys = append(keys, client.ObjectKeyFromObject(m))
+		}
+	}
+	return keys, nil
+}
+
+// Forget drops a Module that is gone, or whose changes no longer go from node to node.
+func (b *Budget) Forget(module types.NamespacedName) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.modules, module)
+}

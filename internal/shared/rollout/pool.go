@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+// open reports whether the change is under way on a node: it is out of service for it, or is made
+// ready for that. A failed one is not: it keeps a place of maxUnavailable, but would keep other
+// Modules waiting for as long as it fails. Nor is a first load, which takes nothing away.
+func (m *maker) open(n *Node) bool {
+	switch n.Stage {
+	case Behind, Leaving:
+		return n.Changing || n.Begun
+	case Given:
+		return n.Failed == "" && !n.Rests && (n.Serving || n.Opened) && (n.Since.IsZero() || !m.soaked(n))
+	case Going, Out:
+		return true
+	case Fresh, AtBoot:
+	}
+	return false
+}
+
+// room reports whether a node may become unavailable as far as its pool goes, and notes when not.
+func (m *maker) room(n *Node) bool {
+	if m.pools == nil || n.Visited || !n.Ready || m.open(n) || m.pools[n.Pool] > 0 {
+		return true
+	}
+	m.Crowded = append(m.Crowded, n.Name)
+	return false
+}
+
+// take takes a place in its pool for a node that has none yet.
+func (m *maker) take(n *Node) {
+	if !m.open(n) {
+		m.occupy(n)
+	}
+}
+
+// occupy takes a node's place in its pool, unless the node is unavailable for something else.
+func (m *maker) occupy(n *Node) {
+	if m.pools != nil && !n.Visited && n.Ready {
+		m.pools[n.Pool]--
+	}
+}
+
+// opens lists the nodes where the change is under way or begins now.
+func (m *maker) opens(nodes []Node) {
+	if m.pools == nil {
+		return
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		begins := m.Start[n.Name] && (n.Stage == Behind && !n.Stuck || n.Stage == Leaving && n.Serving)
+		if begins || m.open(n) {
+			m.Open = append(m.Open, n.Name)
+		}
+	}
+}
