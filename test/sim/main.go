@@ -169,6 +169,9 @@ func lead(ctx context.Context, o *options) (*summary, error) {
 		case h := <-histories:
 			cpu += h.CPU
 			s.add(h)
+			if h.Promise != "" { // now, since a run of hours may be ended
+				fmt.Printf("[%4.0fs] seed %d breaks %s: %s\n", time.Since(begin).Seconds(), h.Seed, h.Promise, h.Text)
+			}
 		case err := <-ended:
 			failed = append(failed, err)
 			left--
