@@ -69,8 +69,8 @@ type Node struct {
 	Tainted bool
 	// Pool is the node's pool, for [Policy.Pools].
 	Pool string
-	// Visited: another Module's change is under way on the node. Its change needs no place in the pool,
-	// and comes first. Opened: the last plan had this one's there.
+	// Visited: another Module's change is under way on the node. Its change needs no place in the
+	// pool, and comes first. Opened: the last plan had this one's there.
 	Visited, Opened bool
 }
 

@@ -291,8 +291,12 @@ func (m *maker) load() {
 
 // reload begins with the next nodes, all of which must have the image by then. The first node of a
 // build is a step of its own. The first of all begins alone: a fault of the change itself is on
-// every kernel.
+// every kernel. A failure halts what may lose something by it: a node that has nothing, and gets
+// nothing under the order that it has, gets the newest, as a new node does.
 func (m *maker) reload() {
+	if m.Halt == HaltFailed {
+		m.begin(slices.DeleteFunc(m.line, func(n *Node) bool { return !n.Stuck }))
+	}
 	if m.Halt != "" {
 		return
 	}

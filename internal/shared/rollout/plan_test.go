@@ -212,6 +212,9 @@ func TestWhoMayChangeNow(t *testing.T) {
 		"unless told otherwise": {
 			given:  []rollout.Node{given("a", done(time.Hour)), given("b", failed), behind("c")},
 			policy: with(careful, func(p *rollout.Policy) { p.PauseOnFailure = false }), then: "start c"},
+		"but it keeps nothing from a node that has nothing": {
+			given:  []rollout.Node{given("a", failed), behind("b", stuck), behind("c", stuck, paused), behind("d")},
+			policy: careful, then: "start b, hold c d, failed"},
 		"paused": {given: []rollout.Node{behind("a", empty), behind("b", stuck)},
 			policy: with(careful, func(p *rollout.Policy) { p.Paused = true }), then: "hold a b, paused"},
 

@@ -378,3 +378,11 @@ func (w *World) annotate(s subject, change func(*v1beta1.Module)) {
 		must(w.admin.Update(w.ctx, m, client.FieldOwner("author")))
 	}
 }
+
+// leave has people's pods close what they have open, after a while in which they may be evicted.
+func (w *World) leave() {
+	w.rest(20 * time.Minute)
+	for _, m := range w.nodes {
+		w.act("end", m.pods.Leave)
+	}
+}

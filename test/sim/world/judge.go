@@ -263,6 +263,9 @@ func both[T client.Object](r *write) (now, before T, ok bool) {
 // pass began and all later ones. Nil: there was none.
 func seen[T client.Object](j *judge, kind, key string) (all []T) {
 	past := j.past[kind+"/"+key]
+	if len(past) == 0 || past[0].revision > j.known[kind] {
+		all = make([]T, 1)
+	}
 	for i, v := range past {
 		if i+1 == len(past) || past[i+1].revision > j.known[kind] {
 			o, _ := v.object.(T)

@@ -129,6 +129,7 @@ func (m *machine) report() error {
 // start starts a new process of the agent.
 func (m *machine) start() error {
 	m.close()
+	clear(m.w.judge.kernelOf(m.name).Kept) // what the kernel refused is in an agent's memory
 	if err := m.light(); err != nil {
 		return err
 	}
@@ -274,14 +275,6 @@ func (m *machine) untaint() {
 	m.edit(func(n *corev1.Node) {
 		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taints.Others })
 	})
-}
-
-// leave has people's pods close what they have open, after a while in which they may be evicted.
-func (w *World) leave() {
-	w.rest(20 * time.Minute)
-	for _, m := range w.nodes {
-		w.act("end", m.pods.Leave)
-	}
 }
 
 // taintsRest looks at the nodes that are asked to unload by a taint, and then takes it off: another

@@ -75,7 +75,7 @@ var kernelPromises = []Promise{
 	{Name: "only-named-leave", Text: "Of the kernel's own modules, those leave that an order names.",
 		Source: sourceAPI + ", inTreeModulesToRemove",
 		call:   onlyNamedLeave},
-	{Name: "all-or-none-leave", Text: "If one of the in-tree modules is in use, none leaves, once the kernel has shown it.",
+	{Name: "all-or-none-leave", Text: "If one of the in-tree modules is in use, none leaves, once the kernel has shown the agent.",
 		Source: sourceModule + "; " + sourceAgent, call: allOrNoneLeave},
 	{Name: "in-tree-leaves-first", Text: "In-tree modules to remove are out before the module is loaded.",
 		Source: sourceAPI + ", inTreeModulesToRemove", call: inTreeLeavesFirst},

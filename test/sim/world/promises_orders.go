@@ -190,11 +190,12 @@ func notReadyCounts(j *trial, o order) string {
 }
 
 // gives says whether a node that is no longer selected is told to give up what it has, which takes
-// a place unless people have confirmed that all go.
+// a place unless people have confirmed that all go, or a taint asks for it.
 func (j *trial) gives(o order) bool {
 	live := j.live(o.m)
 	return unloads(o.now) && loads(o.was) && live != "" && live == o.was.Config.ContainerImage && j.loadedByAgent(o.m) && !j.leaves() &&
-		!slices.ContainsFunc(j.modules(), confirmed)
+		!slices.ContainsFunc(j.modules(), confirmed) &&
+		!slices.ContainsFunc(seen[*corev1.Node](j.judge, kindNode, o.m.name), taints.AskForUnload)
 }
 
 func quarantineSpreads(j *trial, o order) string {
