@@ -96,8 +96,8 @@ var kept = []struct {
 	// A pod comes back under the name of one that held the kernel module.
 	{"evicts-once", []history.Event{{"Calm", 0, 0}, {"Users", 0, 1}, {"Image", 1, 0}, {"Calm", 0, 5}}},
 	// Nodes that have nothing wait while a failure elsewhere halts the rollout.
-	{"nothing-to-lose", []history.Event{{"PowerCutWhile", 0, 0}, {"Meanwhile", 215, 0}, {"Calm", 0, 0}, {"Users", 0, 89}, {"NodeReplaced", 1, 0},
-		{"Insmod", 0, 0}, {"NodeReplaced", 2, 0}}},
+	{"nothing-to-lose", []history.Event{{"PowerCutWhile", 0, 0}, {"Meanwhile", 215, 0}, {"Calm", 0, 0}, {"Users", 0, 89},
+		{"NodeReplaced", 1, 0}, {"Insmod", 0, 0}, {"NodeReplaced", 2, 0}}},
 	// A Module is deleted while its load has not returned.
 	{"hung-is-left", []history.Event{{"Hang", 0, 0}, {"Calm", 0, 0}, {"Delete", 0, 0}, {"Calm", 0, 0}}},
 	// A node comes back with what it had, and without its orders, while another changes: at once.
