@@ -207,3 +207,33 @@ func TestWhereNothingIsLiveNothingIsLost(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatIsAskedForIsLive: a change that waits for a boot, or for users, is taken back before it
+// is carried out. The order for what is live needs no turn; the other would be carried out yet.
+func TestWhatIsAskedForIsLive(t *testing.T) {
+	for name, tc := range map[string]struct {
+		boot, by string
+		want     rollout.Stage
+	}{
+		"it is":                          {boot: "now", by: "d1", want: rollout.Fresh},
+		"it was, before a boot":          {boot: "before", by: "d1", want: rollout.Behind},
+		"of another image of that name":  {boot: "now", by: "d0", want: rollout.Behind},
+		"an older agent does not say so": {boot: "now", want: rollout.Behind},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+			node.Status.NodeInfo.BootID = "now"
+			asked := v1beta1.ModuleConfig{KernelVersion: "6.1.0", ContainerImage: "r/nic:1"}
+			waits := v1beta1.ModuleConfig{KernelVersion: "6.1.0", ContainerImage: "r/nic:2"}
+			n := rollout.Observe(&rollout.Facts{Node: node, Config: &asked, Delivery: "d1", Entry: rollout.Entry{
+				Order: &v1beta1.NodeModuleSpec{Config: waits, Delivery: &v1beta1.Delivery{ID: "d2"}, UnloadPolicy: v1beta1.UnloadOnReboot},
+				Live:  &v1beta1.NodeModuleStatus{Config: &asked, BootID: tc.boot, Observed: &v1beta1.ObservedModule{Delivery: tc.by}},
+				Attempt: &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonRebootRequired,
+					LastTransitionTime: metav1.Now()},
+			}})
+			if n.Stage != tc.want {
+				t.Errorf("stage %v, want %v", n.Stage, tc.want)
+			}
+		})
+	}
+}
