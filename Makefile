@@ -310,6 +310,11 @@ e2e-skew: BASE ?= 014f9a6d4c698ec8c4164efd07e2bc44c26a9b46
 e2e-skew: ## Have the version before (BASE, a commit) and this one work together on hollow nodes, operator against agents both ways, with downgrades in the middle (BREAK=unload or field must fail)
 	@go run ./test/skew --base $(BASE)
 
+.PHONY: e2e-visit
+e2e-visit: NODES = 60
+e2e-visit: ## Change three Modules together on NODES hollow nodes in two pools, under a limit that they share, judged by kernels and cordons (BREAK=budget must fail)
+	@go run ./test/visit --nodes $(NODES)
+
 .PHONY: e2e-web
 e2e-web: ## Look at the LolCow's page in Chromium, started as the operator's Deployment starts it: one boolean for each property (SHOTS=docs/images renews the pictures; apt-get)
 	@command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-noto-color-emoji fonts-dejavu-core; } >&2

@@ -117,6 +117,9 @@ var all = []proof{
 		{"e2e-skew BREAK=unload", `"unaskedUnloads":1,`},
 		{"e2e-skew BREAK=field", `"fieldsLost":1,`},
 	}},
+	{group: "fleet", name: "visit", command: "e2e-visit", limit: time.Hour, counter: []counterproof{
+		{"e2e-visit BREAK=budget", "were unavailable above the limit"},
+	}},
 	{group: "fleet", name: "alerts", command: "alerts", limit: time.Hour, counter: []counterproof{
 		{"alerts QUIET=1m BREAK=rule", "RED DroverImageMissing"},
 	}},

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -83,7 +84,10 @@ type Budget struct {
 type share struct {
 	open  map[string]bool      // nodes where its change is under way
 	waits map[string]time.Time // since when it waits for a place, by pool
-	seen  time.Time            // its last pass
+	// next, line and spare as in the last plan.
+	next, line []string
+	spare      int
+	seen       time.Time // its last pass
 }
 
 // New makes a budget; nil where there is no limit. The limit has been checked.
@@ -119,6 +123,7 @@ func (b *Budget) plan(p *Pass, note bool) *rollout.Plan {
 	defer b.mu.Unlock()
 	pools := b.join(p, note)
 	plan := rollout.Make(p.Parts, p.Policy, p.Now)
+	b.await(p, plan)
 	if note {
 		b.note(p, plan, pools)
 	}
@@ -163,6 +168,41 @@ func (b *Budget) join(p *Pass, note bool) (pools map[string]string) {
 		p.Policy.Pools[pool] = limit - away[pool] - used[pool] - b.before(p, pool)
 	}
 	return pools
+}
+
+// await keeps nodes open on which another Module is about to begin: they take no pods between the
+// two changes.
+func (b *Budget) await(p *Pass, plan *rollout.Plan) {
+	joined := map[string]bool{}
+	for key, s := range b.modules {
+		if key == p.Module || p.Now.Sub(s.seen) >= fresh {
+			continue
+		}
+		visited, spare := b.visited(key), s.spare
+		for _, name := range s.next {
+			joined[name] = joined[name] || visited[name]
+		}
+		for _, name := range s.line {
+			if visited[name] && spare > 0 {
+				joined[name] = true
+				spare--
+			}
+		}
+	}
+	plan.Awaited = map[string]time.Time{}
+	for i := range p.Parts {
+		n := &p.Parts[i]
+		age := p.Now.Sub(n.Since)
+		// Without a soak time, it is the node's clock that says since when.
+		if !joined[n.Name] || n.Stage != rollout.Given || n.Since.IsZero() || n.Failed != "" ||
+			age < -rollout.JoinTime || age >= rollout.JoinTime {
+			continue
+		}
+		plan.Awaited[n.Name] = n.Since.Add(rollout.JoinTime)
+		if !slices.Contains(plan.Open, n.Name) {
+			plan.Open = append(plan.Open, n.Name)
+		}
+	}
 }
 
 // visited are the nodes where other Modules' changes are under way.
@@ -210,7 +250,8 @@ func (b *Budget) before(p *Pass, pool string) (n int) {
 
 func (b *Budget) note(p *Pass, plan *rollout.Plan, pools map[string]string) {
 	was := b.modules[p.Module]
-	is := &share{open: make(map[string]bool, len(plan.Open)), waits: map[string]time.Time{}, seen: p.Now}
+	is := &share{open: make(map[string]bool, len(plan.Open)), waits: map[string]time.Time{}, seen: p.Now,
+		next: plan.Next, line: plan.Line, spare: plan.Spare}
 	for _, name := range plan.Open {
 		is.open[name] = true
 	}

@@ -33,6 +33,8 @@ type fleet struct {
 	// parts are the Modules' nodes.
 	parts map[string][]rollout.Node
 	most  int // a Module's maxUnavailable
+	soak  time.Duration
+	quiet bool // one Module is not heard of
 }
 
 func newFleet(limit budget.Limit, zones, perZone int, modules ...string) *fleet {
@@ -65,7 +67,7 @@ func (f *fleet) keys() (all []types.NamespacedName) {
 func (f *fleet) pass(module string) *rollout.Plan {
 	parts := f.parts[module]
 	p := f.budget.Plan(budget.Pass{Module: key(module), Modules: f.keys(), Nodes: f.nodes, Parts: slices.Clone(parts),
-		Policy: rollout.Policy{MaxUnavailable: intstr.FromInt(f.most)}, Now: f.now})
+		Policy: rollout.Policy{MaxUnavailable: intstr.FromInt(f.most), Soak: f.soak, PauseOnFailure: true}, Now: f.now})
 	for i := range parts {
 		if p.Start[parts[i].Name] {
 			parts[i].Stage = rollout.Given
@@ -264,6 +266,50 @@ func TestTellTakesNothing(t *testing.T) {
 		Policy: rollout.Policy{MaxUnavailable: intstr.FromInt(1)}, Now: f.now})
 	if p := f.pass("nic"); !maps.Equal(told.Start, p.Start) || len(p.Start) != 1 {
 		t.Errorf("told %v, done %v", told.Start, p.Start)
+	}
+}
+
+// TestANodeWaitsForOtherModules: a node that has one Module's change stays out of service, for a
+// while, for another that is about to change there.
+func TestANodeWaitsForOtherModules(t *testing.T) {
+	for name, test := range map[string]struct {
+		given func(*fleet)
+		want  bool
+	}{
+		"it has a place, and waits for the image": {given: func(f *fleet) { f.parts["nic"][0].Held = false }, want: true},
+		"it has none before its own nodes have soaked": {given: func(f *fleet) {
+			f.parts["nic"][2] = rollout.Node{Name: "z0-n02", Stage: rollout.Given, Ready: true, Serving: true, Since: f.now}
+			f.soak = 10 * time.Second
+		}, want: true},
+		"which take longer": {given: func(f *fleet) {
+			f.parts["nic"][2] = rollout.Node{Name: "z0-n02", Stage: rollout.Given, Ready: true, Serving: true, Since: f.now}
+			f.soak = time.Hour
+		}},
+		"it is paused there": {given: func(f *fleet) { f.parts["nic"][0].Paused = true }},
+		"it has failed":      {given: func(f *fleet) { f.parts["nic"][1].Stage, f.parts["nic"][1].Failed = rollout.Given, "LoadFailed" }},
+		"for no longer than a while": {given: func(f *fleet) {
+			f.parts["nic"][0].Held = false
+			f.parts["gpu"][0].Since = f.now.Add(-rollout.JoinTime)
+		}},
+		"nothing is heard of it": {given: func(f *fleet) {
+			f.parts["nic"][0].Held = false
+			f.quiet = true
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(budget.Limit{Nodes: "2"}, 1, 3, "gpu", "nic")
+			f.pass("gpu")
+			f.loads("gpu", "z0-n00")
+			test.given(f)
+			f.pass("nic")
+			if f.quiet {
+				f.now = f.now.Add(time.Minute)
+				f.loads("gpu", "z0-n00")
+			}
+			if until := f.pass("gpu").Awaited["z0-n00"]; until.IsZero() == test.want {
+				t.Errorf("awaited until %v, want %t", until, test.want)
+			}
+		})
 	}
 }
 

@@ -215,6 +215,9 @@ type Turn struct {
 	Ahead bool
 	// Tell is what to report of the node, or nil.
 	Tell *reasons.Problem
+	// Awaited is for how long a node that has its change stays cordoned for another Module's; 0: it
+	// does not.
+	Awaited time.Duration
 }
 
 // rolls reports whether changes of the Module go from node to node.
@@ -277,7 +280,11 @@ func (p *Pass) late(n *Node, a *Aim) bool {
 // Turn is what the rollout says of a node; r is nil where there is none.
 func (p *Pass) Turn(n *Node, a *Aim, r *rollout.Plan) Turn {
 	if r == nil || !r.Hold[n.Name] {
-		return Turn{}
+		t := Turn{}
+		if r != nil && !r.Awaited[n.Name].IsZero() {
+			t.Awaited = max(r.Awaited[n.Name].Sub(p.Now), 0)
+		}
+		return t
 	}
 	t := Turn{Waits: true}
 	if a.Keep {

@@ -39,7 +39,8 @@ type Drain struct {
 	Released bool
 	// Taint the node's devices, for its change begins.
 	Taint bool
-	// Left: a Module that is being deleted no longer waits for the node. Due is until then.
+	// Left: a Module that is being deleted no longer waits for the node. Due is until then, or until
+	// the node is uncordoned in any case.
 	Left bool
 	Due  time.Duration
 }
@@ -80,6 +81,9 @@ func (p *Pass) pods(n *Node, a *Aim, t *Turn, d *Delivery) Drain {
 		r.Evict = p.holders(n)
 	}
 	r.Uncordon = drain.Marked(n.Node, p.Key) && !p.underway(n, a, t, d)
+	if r.Uncordon && t.Awaited > 0 {
+		r.Uncordon, r.Due = false, t.Awaited
+	}
 	return r
 }
 

@@ -42,6 +42,13 @@ type Plan struct {
 	// Open are the nodes where the change is under way, or begins now, for the pools' other Modules.
 	// Crowded are those that wait because their pools have no place left.
 	Open, Crowded []string
+	// Next are the nodes that have a place, and wait for the image. Spare more of those in Line, in
+	// order, could have one where they are unavailable for another Module already.
+	Next, Line []string
+	Spare      int
+	// Awaited are nodes with the change, and until when other Modules that are about to change there,
+	// too, are waited for before the node takes pods again.
+	Awaited map[string]time.Time
 	// Trial: of some build, the first node has to prove it before others get it. Lost is one that went
 	// away before it had the change, which may be why.
 	Trial bool
@@ -72,7 +79,7 @@ func Make(nodes []Node, policy Policy, now time.Time) *Plan {
 	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
 	p := &Plan{Start: map[string]bool{}, Hold: map[string]bool{}, Deliver: map[string]bool{}, Total: len(nodes)}
 	p.Limit = policy.limit(len(nodes))
-	m := &maker{Plan: p, policy: policy, now: now, pools: maps.Clone(policy.Pools),
+	m := &maker{Plan: p, policy: policy, now: now, pools: maps.Clone(policy.Pools), taken: map[string]bool{},
 		waiting: map[string]bool{}, proven: map[string]bool{}, trying: map[string]bool{}}
 	for i := range nodes {
 		m.count(&nodes[i])
@@ -102,6 +109,8 @@ type maker struct {
 	line, leaving, atOnce []*Node
 	// pools are the places left in each pool; nil: any number.
 	pools map[string]int
+	taken map[string]bool // nodes that have been given a place
+	soon  int             // nodes that soak, and free a place within JoinTime
 	// waiting are builds that nodes wait for, proven those that have soaked, trying those on trial.
 	waiting, proven, trying map[string]bool
 }
@@ -169,6 +178,9 @@ func (m *maker) given(n *Node) {
 	default:
 		m.Underway++
 		m.trying[n.Build] = true
+		if !n.Since.IsZero() && n.Ready && m.now.Add(JoinTime).After(n.Since.Add(m.policy.Soak)) {
+			m.soon++
+		}
 		if !n.Ready && (m.Lost == "" || n.Name < m.Lost) {
 			m.Lost = n.Name
 		}
@@ -331,6 +343,7 @@ func (m *maker) reload() {
 		}
 	}
 	m.begin(step)
+	m.joins(places)
 }
 
 // begin gives the nodes of a step their order once all of them hold the image. It does not wait for

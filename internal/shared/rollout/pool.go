@@ -2,6 +2,8 @@
 
 package rollout
 
+import "time"
+
 // open reports whether the change is under way on a node: it is out of service for it, or is made
 // ready for that. A failed one is not: it keeps a place of maxUnavailable, but would keep other
 // Modules waiting for as long as it fails. Nor is a first load, which takes nothing away.
@@ -29,6 +31,9 @@ func (m *maker) room(n *Node) bool {
 
 // take takes a place in its pool for a node that has none yet.
 func (m *maker) take(n *Node) {
+	if m.pools != nil {
+		m.taken[n.Name] = true
+	}
 	if !m.open(n) {
 		m.occupy(n)
 	}
@@ -38,6 +43,29 @@ func (m *maker) take(n *Node) {
 func (m *maker) occupy(n *Node) {
 	if m.pools != nil && !n.Visited && n.Ready {
 		m.pools[n.Pool]--
+	}
+}
+
+// JoinTime is how long a node that has a Module's change stays cordoned for another Module that is
+// about to change there, too.
+const JoinTime = 30 * time.Second
+
+// joins says where the Module would go on if another one had made the node unavailable.
+func (m *maker) joins(places int) {
+	if m.pools == nil {
+		return
+	}
+	if m.Spare = places + m.soon; m.Trial {
+		m.Spare = 0 // the first node is among the next ones
+	}
+	for _, n := range m.line {
+		switch {
+		case m.Start[n.Name] || n.Stuck:
+		case m.taken[n.Name]:
+			m.Next = append(m.Next, n.Name)
+		default:
+			m.Line = append(m.Line, n.Name)
+		}
 	}
 }
 
