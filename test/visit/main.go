@@ -39,8 +39,8 @@ const (
 	// limit of unavailable nodes in a pool, and of each Module's in both.
 	limit, most = 3, 8
 	patience    = 10 * time.Minute
-	// maxDrains of a node, on average. A kernel that loads in no time may be done before the other Modules
-	// are about to begin there.
+	// maxDrains of a node, on average. A kernel that loads in no time may be done before the other
+	// Modules are about to begin there.
 	maxDrains = 1.75
 )
 
@@ -101,7 +101,8 @@ func run(ctx context.Context, nodes int) (err error) {
 	if os.Getenv("BREAK") == "budget" {
 		args = nil
 	}
-	f, err := fleet.Start(ctx, fleet.Options{Nodes: nodes, Kernels: []string{"6.12.57+deb12-amd64"}, OperatorArgs: args, Say: say, InMemory: true})
+	f, err := fleet.Start(ctx, fleet.Options{Nodes: nodes, Kernels: []string{"6.12.57+deb12-amd64"}, OperatorArgs: args, Say: say,
+		InMemory: true})
 	if err != nil {
 		return err
 	}
