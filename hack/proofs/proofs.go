@@ -118,7 +118,7 @@ var all = []proof{
 		{"e2e-skew BREAK=field", `"fieldsLost":1,`},
 	}},
 	{group: "fleet", name: "visit", command: "e2e-visit", limit: time.Hour, counter: []counterproof{
-		{"e2e-visit BREAK=budget", "were unavailable above the limit"},
+		{"e2e-visit BREAK=budget", "nodes were drained"},
 	}},
 	{group: "fleet", name: "alerts", command: "alerts", limit: time.Hour, counter: []counterproof{
 		{"alerts QUIET=1m BREAK=rule", "RED DroverImageMissing"},

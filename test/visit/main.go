@@ -239,6 +239,7 @@ func (s *scene) upgrade(ctx context.Context, name string) error {
 // time.
 func (s *scene) await(ctx context.Context, nodes int, version string) (left int) {
 	said := time.Now()
+	left = len(modules) // until the API server has said otherwise
 	_ = wait.PollUntilContextTimeout(ctx, time.Second, patience, true, func(ctx context.Context) (bool, error) {
 		var list v1beta1.NodeModulesConfigList
 		if err := s.Admin.List(ctx, &list); err != nil {

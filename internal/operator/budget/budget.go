@@ -59,7 +59,7 @@ func (l Limit) of(total int) (int, error) {
 func (l Limit) Check() error {
 	if l.Nodes == "" {
 		if l.PoolLabel != "" {
-			return errors.New("pools without a limit of their nodes")
+			return errors.New("a number or a percentage is missing: --node-pool-label has no effect without it")
 		}
 		return nil
 	}

@@ -81,6 +81,9 @@ func (c *Controller) turns(snap *snapshot, aims []nodeplan.Aim) *rollout.Plan {
 	}
 	policy := rollout.PolicyOf(snap.Module)
 	c.options.Seen.Date(snap.Key, parts, policy, snap.Now)
+	if c.options.Budget == nil {
+		return rollout.Make(parts, policy, snap.Now)
+	}
 	pass := budget.Pass{Module: snap.Key, Modules: snap.modules, Parts: parts, Policy: policy, Now: snap.Now}
 	for i := range snap.nodes {
 		if n := snap.nodes[i].Node; n != nil {

@@ -84,12 +84,17 @@ func (r *reporter) Reconcile(ctx context.Context, request reconcile.Request) (re
 
 // due is until time alone changes a status; 0: it does not.
 func (r *reporter) due(module *v1beta1.Module, facts *status.Module) time.Duration {
-	switch p := facts.Rollout; {
-	case p == nil:
-	case !p.Again.IsZero():
-		return max(p.Again.Sub(r.Now()), time.Millisecond)
-	case len(p.Crowded) > 0: // no event of this Module tells when another one leaves a node
-		return statusMost
+	if p := facts.Rollout; p != nil {
+		again := time.Duration(0)
+		if !p.Again.IsZero() {
+			again = max(p.Again.Sub(r.Now()), time.Millisecond)
+		}
+		if len(p.Crowded) > 0 { // no event of this Module tells when another one leaves a node
+			again = min(cmp.Or(again, statusMost), statusMost)
+		}
+		if again > 0 {
+			return again
+		}
 	}
 	if leaving(module) {
 		return max(r.answerDue(module), 0)
