@@ -43,6 +43,9 @@ type Node struct {
 	// Lost: a fresh node that has an earlier order, for another kernel than it has booted, and nothing
 	// live.
 	Lost bool
+	// Reverted: a fresh node that has what the Module asks for, and an order that would yet take it
+	// out.
+	Reverted bool
 	// Since is when the change became live, by the node's clock until [Sightings] date it; or zero.
 	Since time.Time
 	// Load tells the load that made it live from others.

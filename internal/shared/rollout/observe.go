@@ -130,7 +130,7 @@ func Observe(f *Facts) Node {
 	case Leaving:
 		n.Later, n.Changing = f.Later && !f.Tainted, f.changing()
 	case Fresh:
-		n.Lost = f.lost()
+		n.Lost, n.Reverted = f.lost(), f.reverted()
 	case AtBoot, Going, Out:
 	}
 	return n
@@ -164,16 +164,16 @@ func (f *Facts) stage() Stage {
 			return Behind // without a boot, it is to change by another order
 		}
 		return Given
-	case !kernel.SameVersion(f.Order.Config.KernelVersion, f.Config.KernelVersion), f.satisfied():
+	case !kernel.SameVersion(f.Order.Config.KernelVersion, f.Config.KernelVersion), f.reverted():
 		return Fresh
 	}
 	return f.behind()
 }
 
-// satisfied: what the Module asks for is live, while an order for another build waits, for a boot
-// or for users. The order for what is live takes nothing away, and the other one must go.
-func (f *Facts) satisfied() bool {
-	return f.serving() && SameBuild(f.Live.Config, f.Config) && f.Live.Observed.Delivery == f.Delivery
+// reverted: what the Module asks for is live, while another order waits, for a boot or for users.
+// The order for what is live takes nothing away, and the other one must go.
+func (f *Facts) reverted() bool {
+	return f.Order != nil && f.Config != nil && f.serving() && SameBuild(f.Live.Config, f.Config) && f.Live.Observed.Delivery == f.Delivery
 }
 
 // behind: what is live is to change, now or with the next boot. Whoever reboots the node sets the

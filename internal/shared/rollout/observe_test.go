@@ -213,9 +213,13 @@ func TestWhereNothingIsLiveNothingIsLost(t *testing.T) {
 func TestWhatIsAskedForIsLive(t *testing.T) {
 	for name, tc := range map[string]struct {
 		boot, by string
+		state    v1beta1.NodeModuleState
 		want     rollout.Stage
+		first    bool // even while the rollout is paused
 	}{
-		"it is":                          {boot: "now", by: "d1", want: rollout.Fresh},
+		"it is":                          {boot: "now", by: "d1", want: rollout.Fresh, first: true},
+		"it is, and was to be unloaded":  {boot: "now", by: "d1", state: v1beta1.NodeModuleAbsent, want: rollout.Fresh, first: true},
+		"another build was":              {boot: "now", by: "d0", state: v1beta1.NodeModuleAbsent, want: rollout.Fresh},
 		"it was, before a boot":          {boot: "before", by: "d1", want: rollout.Behind},
 		"of another image of that name":  {boot: "now", by: "d0", want: rollout.Behind},
 		"an older agent does not say so": {boot: "now", want: rollout.Behind},
@@ -226,13 +230,17 @@ func TestWhatIsAskedForIsLive(t *testing.T) {
 			asked := v1beta1.ModuleConfig{KernelVersion: "6.1.0", ContainerImage: "r/nic:1"}
 			waits := v1beta1.ModuleConfig{KernelVersion: "6.1.0", ContainerImage: "r/nic:2"}
 			n := rollout.Observe(&rollout.Facts{Node: node, Config: &asked, Delivery: "d1", Entry: rollout.Entry{
-				Order: &v1beta1.NodeModuleSpec{Config: waits, Delivery: &v1beta1.Delivery{ID: "d2"}, UnloadPolicy: v1beta1.UnloadOnReboot},
+				Order: &v1beta1.NodeModuleSpec{Config: waits, Delivery: &v1beta1.Delivery{ID: "d2"},
+					UnloadPolicy: v1beta1.UnloadOnReboot, State: tc.state},
 				Live:  &v1beta1.NodeModuleStatus{Config: &asked, BootID: tc.boot, Observed: &v1beta1.ObservedModule{Delivery: tc.by}},
 				Attempt: &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonRebootRequired,
 					LastTransitionTime: metav1.Now()},
 			}})
 			if n.Stage != tc.want {
 				t.Errorf("stage %v, want %v", n.Stage, tc.want)
+			}
+			if p := rollout.Make([]rollout.Node{n}, rollout.Policy{Paused: true}, noon); p.Start["n"] != tc.first {
+				t.Errorf("the rollout is paused, begins: %t, as %+v", p.Start["n"], n)
 			}
 		})
 	}
