@@ -232,7 +232,7 @@ func TestWhatIsAskedForIsLive(t *testing.T) {
 			n := rollout.Observe(&rollout.Facts{Node: node, Config: &asked, Delivery: "d1", Entry: rollout.Entry{
 				Order: &v1beta1.NodeModuleSpec{Config: waits, Delivery: &v1beta1.Delivery{ID: "d2"},
 					UnloadPolicy: v1beta1.UnloadOnReboot, State: tc.state},
-				Live:  &v1beta1.NodeModuleStatus{Config: &asked, BootID: tc.boot, Observed: &v1beta1.ObservedModule{Delivery: tc.by}},
+				Live: &v1beta1.NodeModuleStatus{Config: &asked, BootID: tc.boot, Observed: &v1beta1.ObservedModule{Delivery: tc.by}},
 				Attempt: &v1beta1.NodeModuleAttempt{State: v1beta1.AttemptWaiting, Reason: v1beta1.ReasonRebootRequired,
 					LastTransitionTime: metav1.Now()},
 			}})
