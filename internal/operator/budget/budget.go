@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +31,10 @@ const (
 	patience = time.Minute
 	// fresh is how long a Module that waits for a place is waited for without another word of it.
 	fresh = 30 * time.Second
+	// stall is how long a change may take from node to order, and from order to kernel, before it
+	// holds other Modules up no longer: a webhook refuses the order, or pods use the kernel module
+	// and nothing drains them.
+	stall = 10 * time.Minute
 )
 
 // Limit is the administrator's.
@@ -82,12 +85,26 @@ type Budget struct {
 
 // share is one Module's.
 type share struct {
-	open  map[string]bool      // nodes where its change is under way
+	open  map[string]visit     // nodes where its change is under way
 	waits map[string]time.Time // since when it waits for a place, by pool
 	// next, line and spare as in the last plan.
 	next, line []string
 	spare      int
 	seen       time.Time // its last pass
+}
+
+// visit is what goes on on a node, and since when.
+type visit struct {
+	rollout.Visit
+	since time.Time
+}
+
+// stalled is what has gone on for too long; None: nothing.
+func (v visit) stalled(now time.Time) rollout.Visit {
+	if (v.Visit == rollout.Begins || v.Visit == rollout.Changes) && now.Sub(v.since) >= stall {
+		return v.Visit
+	}
+	return rollout.None
 }
 
 // New makes a budget; nil where there is no limit. The limit has been checked.
@@ -142,7 +159,7 @@ func (b *Budget) join(p *Pass, note bool) (pools map[string]string) {
 			away[pool]++
 		}
 	}
-	visited := b.visited(p.Module)
+	visited := b.visited(p.Module, p.Now)
 	used := map[string]int{}
 	for _, n := range p.Nodes {
 		if visited[n.Name] && placement.Ready(n) {
@@ -153,7 +170,10 @@ func (b *Budget) join(p *Pass, note bool) (pools map[string]string) {
 	for i := range p.Parts {
 		n := &p.Parts[i]
 		n.Pool, n.Visited = pools[n.Name], visited[n.Name]
-		n.Opened = mine != nil && mine.open[n.Name]
+		if mine != nil {
+			was, opened := mine.open[n.Name]
+			n.Opened, n.Stalled = opened, was.stalled(p.Now)
+		}
 	}
 	unknown := b.unknown(p)
 	if unknown && !note {
@@ -178,7 +198,7 @@ func (b *Budget) await(p *Pass, plan *rollout.Plan) {
 		if key == p.Module || p.Now.Sub(s.seen) >= fresh {
 			continue
 		}
-		visited, spare := b.visited(key), s.spare
+		visited, spare := b.visited(key, p.Now), s.spare
 		for _, name := range s.next {
 			joined[name] = joined[name] || visited[name]
 		}
@@ -199,21 +219,21 @@ func (b *Budget) await(p *Pass, plan *rollout.Plan) {
 			continue
 		}
 		plan.Awaited[n.Name] = n.Since.Add(rollout.JoinTime)
-		if !slices.Contains(plan.Open, n.Name) {
-			plan.Open = append(plan.Open, n.Name)
-		}
+		plan.Open[n.Name] = rollout.Holds
 	}
 }
 
-// visited are the nodes where other Modules' changes are under way.
-func (b *Budget) visited(but types.NamespacedName) map[string]bool {
+// visited are the nodes where other Modules' changes are under way, and have not stalled.
+func (b *Budget) visited(but types.NamespacedName, now time.Time) map[string]bool {
 	all := map[string]bool{}
 	for key, s := range b.modules {
 		if key == but {
 			continue
 		}
-		for name := range s.open {
-			all[name] = true
+		for name, v := range s.open {
+			if v.stalled(now) == rollout.None {
+				all[name] = true
+			}
 		}
 	}
 	return all
@@ -250,10 +270,13 @@ func (b *Budget) before(p *Pass, pool string) (n int) {
 
 func (b *Budget) note(p *Pass, plan *rollout.Plan, pools map[string]string) {
 	was := b.modules[p.Module]
-	is := &share{open: make(map[string]bool, len(plan.Open)), waits: map[string]time.Time{}, seen: p.Now,
+	is := &share{open: make(map[string]visit, len(plan.Open)), waits: map[string]time.Time{}, seen: p.Now,
 		next: plan.Next, line: plan.Line, spare: plan.Spare}
-	for _, name := range plan.Open {
-		is.open[name] = true
+	for name, v := range plan.Open {
+		is.open[name] = visit{v, p.Now}
+		if was != nil && was.open[name].Visit == v {
+			is.open[name] = was.open[name]
+		}
 	}
 	for _, name := range plan.Crowded {
 		pool := pools[name]

@@ -35,6 +35,8 @@ type fleet struct {
 	most  int // a Module's maxUnavailable
 	soak  time.Duration
 	quiet bool // one Module is not heard of
+	// refused is the Module whose orders the API server refuses.
+	refused string
 }
 
 func newFleet(limit budget.Limit, zones, perZone int, modules ...string) *fleet {
@@ -69,7 +71,7 @@ func (f *fleet) pass(module string) *rollout.Plan {
 	p := f.budget.Plan(budget.Pass{Module: key(module), Modules: f.keys(), Nodes: f.nodes, Parts: slices.Clone(parts),
 		Policy: rollout.Policy{MaxUnavailable: intstr.FromInt(f.most), Soak: f.soak, PauseOnFailure: true}, Now: f.now})
 	for i := range parts {
-		if p.Start[parts[i].Name] {
+		if p.Start[parts[i].Name] && module != f.refused {
 			parts[i].Stage = rollout.Given
 		}
 	}
@@ -93,6 +95,17 @@ func (f *fleet) loads(module, node string) {
 			n.Since = f.now
 		}
 	}
+}
+
+// hangs lets time go by in which a Module's change does not come about on its first node. The other
+// Module cannot change there.
+func (f *fleet) hangs(module string, long time.Duration) {
+	f.parts["nic"][0].Paused = true
+	for range long / (10 * time.Second) {
+		f.pass(module)
+		f.now = f.now.Add(10 * time.Second)
+	}
+	f.pass(module)
 }
 
 // unavailable are the nodes that any Module changes, by pool.
@@ -210,6 +223,33 @@ func TestPlaces(t *testing.T) {
 			f.parts["gpu"][0].Serving = false
 			f.pass("gpu")
 			f.parts["nic"][0].Paused = true
+		}, wait: all(2, 4)[1:]},
+		"a change that does not come about has one": {limit: budget.Limit{Nodes: "1"}, given: func(f *fleet) {
+			f.hangs("gpu", 9*time.Minute)
+		}, wait: all(2, 4)[1:]},
+		"but not for ever": {limit: budget.Limit{Nodes: "1"}, given: func(f *fleet) {
+			f.hangs("gpu", 11*time.Minute)
+		}, want: []string{"z0-n01"}},
+		"a change that soaks has one for as long as that takes": {limit: budget.Limit{Nodes: "1"}, given: func(f *fleet) {
+			f.soak = time.Hour
+			f.pass("gpu")
+			f.loads("gpu", "z0-n00")
+			f.hangs("gpu", 30*time.Minute)
+		}, wait: all(2, 4)[1:]},
+		"a node that is being drained has one until its turn has passed": {limit: budget.Limit{Nodes: "1"}, given: func(f *fleet) {
+			f.parts["gpu"][0].Begun, f.parts["gpu"][0].Held = true, false
+			f.hangs("gpu", time.Hour)
+		}, wait: all(2, 4)[1:]},
+		"an order that a webhook refuses has none for ever either": {limit: budget.Limit{Nodes: "1"}, given: func(f *fleet) {
+			f.refused = "gpu"
+			f.hangs("gpu", 10*time.Minute)
+		}, want: []string{"z0-n01"}},
+		"and comes about later, with a place": {limit: budget.Limit{Nodes: "1"}, given: func(f *fleet) {
+			f.refused = "gpu"
+			f.hangs("gpu", 10*time.Minute)
+			f.refused = ""
+			f.pass("gpu")
+			f.pass("gpu")
 		}, wait: all(2, 4)[1:]},
 		"a Module that is gone has none": {limit: budget.Limit{Nodes: "1"}, given: func(f *fleet) {
 			f.pass("gpu")

@@ -40,8 +40,9 @@ type Plan struct {
 	// Away are waiting nodes that are not Ready.
 	Away int
 	// Open are the nodes where the change is under way, or begins now, for the pools' other Modules.
-	// Crowded are those that wait because their pools have no place left.
-	Open, Crowded []string
+	Open map[string]Visit
+	// Crowded are nodes that wait because their pools have no place left.
+	Crowded []string
 	// Next are the nodes that have a place, and wait for the image. Spare more of those in Line, in
 	// order, could have one where they are unavailable for another Module already.
 	Next, Line []string

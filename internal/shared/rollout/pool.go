@@ -4,20 +4,53 @@ package rollout
 
 import "time"
 
-// open reports whether the change is under way on a node: it is out of service for it, or is made
-// ready for that. A failed one is not: it keeps a place of maxUnavailable, but would keep other
-// Modules waiting for as long as it fails. Nor is a first load, which takes nothing away.
-func (m *maker) open(n *Node) bool {
+// Visit is why a node is unavailable for a Module's change.
+type Visit int
+
+const (
+	// None: it is not.
+	None Visit = iota
+	// Begins: it may be given its order.
+	Begins
+	// Changes: it has the order, which is not carried out yet.
+	Changes
+	// Holds: it is drained, soaks, is waited for, or is told to unload by a taint. Each of these has
+	// an end of its own.
+	Holds
+)
+
+// visit is what goes on on a node: it is out of service for the change, or is made ready for that. A
+// failed one is not: it keeps a place of maxUnavailable, but would keep other Modules waiting for as
+// long as it fails. Nor is a first load, which takes nothing away.
+func (m *maker) visit(n *Node) Visit {
 	switch n.Stage {
 	case Behind, Leaving:
-		return n.Changing || n.Begun
+		if n.Changing {
+			return Changes
+		} else if n.Begun {
+			return Holds
+		}
 	case Given:
-		return n.Failed == "" && !n.Rests && (n.Serving || n.Opened) && (n.Since.IsZero() || !m.soaked(n))
-	case Going, Out:
-		return true
+		switch {
+		case n.Failed != "" || n.Rests || !n.Serving && !n.Opened:
+		case n.Since.IsZero():
+			return Changes
+		case !m.soaked(n):
+			return Holds
+		}
+	case Going:
+		return Changes
+	case Out:
+		return Holds
 	case Fresh, AtBoot:
 	}
-	return false
+	return None
+}
+
+// open reports whether a node counts in its pool, as long as the change does not take too long.
+func (m *maker) open(n *Node) bool {
+	v := m.visit(n)
+	return v != None && v != n.Stalled
 }
 
 // room reports whether a node may become unavailable as far as its pool goes, and notes when not.
@@ -69,16 +102,19 @@ func (m *maker) joins(places int) {
 	}
 }
 
-// opens lists the nodes where the change is under way or begins now.
+// opens notes the nodes where the change is under way or begins now.
 func (m *maker) opens(nodes []Node) {
 	if m.pools == nil {
 		return
 	}
+	m.Open = map[string]Visit{}
 	for i := range nodes {
 		n := &nodes[i]
 		begins := m.Start[n.Name] && (n.Stage == Behind && !n.Stuck || n.Stage == Leaving && n.Serving)
-		if begins || m.open(n) {
-			m.Open = append(m.Open, n.Name)
+		if v := m.visit(n); v != None {
+			m.Open[n.Name] = v
+		} else if begins {
+			m.Open[n.Name] = Begins
 		}
 	}
 }
