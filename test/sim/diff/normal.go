@@ -31,6 +31,8 @@ var Replaced = []struct{ What, Reason string }{
 	{"names that the server makes from generateName", "they are random: compared by the prefix"},
 	{"order of causes, and of what a message lists", "the real server ranges over maps: sorted"},
 	{"bookmarks other than the end of the initial events", "the real server sends them by time"},
+	{"null for the requests of a ResourceClaim",
+		"the real server stores protobuf, in which an empty list is none: compared as an empty list"},
 	{"headers other than Content-Type, Retry-After and Warning", "no client of ours reads them"},
 }
 
@@ -144,6 +146,8 @@ func (t *tokens) object(v object) object {
 			out[key] = t.listMeta(v[key])
 		case key == "resourceVersion" && isText:
 			out[key] = t.version(text)
+		case key == "requests" && v[key] == nil:
+			out[key] = []any{}
 		case key == "managedFields":
 			out[key] = sorted(t.normal(v[key]), func(e any) string {
 				o, _ := e.(object)
