@@ -121,10 +121,10 @@ func wished(order v1beta1.NodeModuleSpec, w placement.Wishes) *v1beta1.NodeModul
 	return &order
 }
 
-// withdrawn reports whether an order is paused, nothing of it is live, and the Module asks for
+// withdrawn reports whether an order is paused, what it names is not live, and the Module asks for
 // something else by now: the end of the pause does not load it.
 func (p *Pass) withdrawn(n *Node) bool {
-	if p.Module == nil || rollout.Labelled(p.Module) || n.Order == nil || !n.Order.Paused || n.unloads() || n.inKernel() {
+	if p.Module == nil || rollout.Labelled(p.Module) || n.Order == nil || !n.Order.Paused || n.unloads() || n.inKernel() && !n.Differs() {
 		return false
 	}
 	want := p.Wants.On(&n.Node.Status.NodeInfo).State

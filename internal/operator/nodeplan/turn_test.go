@@ -141,6 +141,17 @@ func TestTheEndOfAPauseLoadsWhatTheModuleSays(t *testing.T) {
 				nodes[i].Live, nodes[i].Config.Status.Modules = lives.Live, lives.Config.Status.Modules
 			}
 		}, []string{asked, withdrawn}},
+		"something else is live, and in use": {func(_ *v1beta1.Module, nodes []Node) {
+			for i := range nodes {
+				lives := behind(t, nodes[i].Name)
+				before := *lives.Live.Config
+				before.ContainerImage = "r/nic:before"
+				lives.Config.Status.Modules[0].Config = &before
+				lives.Config.Status.Modules[0].Observed.Delivery = "before"
+				nodes[i].Config.Status.Modules = lives.Config.Status.Modules
+				nodes[i].Read(key, nodes[i].Config)
+			}
+		}, []string{asked, withdrawn + " paused"}},
 		"the Module still says so": {func(m *v1beta1.Module, nodes []Node) {
 			m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = withdrawn
 			id := desired.New(m).On(nodes[0].Node.Status.NodeInfo.KernelVersion, "amd64").State.Delivery
