@@ -38,7 +38,8 @@ type Node struct {
 	// takes out serves.
 	First bool
 	// Changing: an earlier order, not what the Module asks for now, is still to be carried out.
-	// What is live may go for it at any moment: the node is unavailable already, and needs no place.
+	// What is live may go for it at any moment: the node is unavailable already, and needs no place. A
+	// fresh one is so until its new order is written.
 	Changing bool
 	// Lost: a fresh node that has an earlier order, for another kernel than it has booted, and nothing
 	// live.

@@ -130,7 +130,7 @@ func Observe(f *Facts) Node {
 	case Leaving:
 		n.Later, n.Changing = f.Later && !f.Tainted, f.changing()
 	case Fresh:
-		n.Lost, n.Reverted = f.lost(), f.reverted()
+		n.Lost, n.Reverted, n.Changing = f.lost(), f.reverted(), f.changing()
 	case AtBoot, Going, Out:
 	}
 	return n
@@ -154,8 +154,11 @@ func (f *Facts) stage() Stage {
 	case f.Order == nil && f.serving() && !f.done() && f.Live.Observed.Delivery != "":
 		// Its order went, and what was loaded by it did not.
 		return f.behind()
+	case !ordered && f.Order != nil && f.serving() && !f.reverted():
+		// It is on its way out, and asked for again, otherwise.
+		return f.behind()
 	case !ordered, f.Order.Delivery == nil:
-		// Nothing is ordered, it is on its way out, or another operator's: our agent loaded nothing.
+		// Nothing is ordered, or by another operator: our agent loaded nothing.
 		return Fresh
 	case f.Order.State == v1beta1.NodeModuleDraining:
 		return Given // its turn has come: devices are given back before the order
@@ -164,7 +167,7 @@ func (f *Facts) stage() Stage {
 			return Behind // without a boot, it is to change by another order
 		}
 		return Given
-	case !kernel.SameVersion(f.Order.Config.KernelVersion, f.Config.KernelVersion), f.reverted():
+	case !kernel.SameVersion(f.Order.Config.KernelVersion, f.Config.KernelVersion) && !f.serving(), f.reverted():
 		return Fresh
 	}
 	return f.behind()
@@ -240,12 +243,14 @@ func (f *Facts) rests() bool {
 	return f.serving() && f.Attempt != nil && f.Attempt.Reason == v1beta1.ReasonRebootRequired && !f.outdated()
 }
 
-// changing: something else is live than is ordered, and nothing says that it stays.
+// changing: what is live is ordered to go, for something else or for nothing, and nothing says that
+// it stays.
 func (f *Facts) changing() bool {
-	if !f.serving() || f.Order == nil || f.Order.Delivery == nil || f.Order.Paused || f.failed() != "" || f.rests() {
+	if !f.serving() || f.Order == nil || f.Order.Paused || f.failed() != "" || f.rests() {
 		return false
 	}
-	return f.Order.UnloadPolicy != v1beta1.UnloadOnReboot && f.Differs()
+	goes := f.Order.State == v1beta1.NodeModuleAbsent || f.Order.Delivery != nil && f.Differs()
+	return goes && f.Order.UnloadPolicy != v1beta1.UnloadOnReboot
 }
 
 // stuck: nothing is live, and nothing comes of the order: it is paused, its image is not there, or

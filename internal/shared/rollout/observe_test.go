@@ -219,7 +219,7 @@ func TestWhatIsAskedForIsLive(t *testing.T) {
 	}{
 		"it is":                          {boot: "now", by: "d1", want: rollout.Fresh, first: true},
 		"it is, and was to be unloaded":  {boot: "now", by: "d1", state: v1beta1.NodeModuleAbsent, want: rollout.Fresh, first: true},
-		"another build was":              {boot: "now", by: "d0", state: v1beta1.NodeModuleAbsent, want: rollout.Fresh},
+		"another build was":              {boot: "now", by: "d0", state: v1beta1.NodeModuleAbsent, want: rollout.Behind},
 		"it was, before a boot":          {boot: "before", by: "d1", want: rollout.Behind},
 		"of another image of that name":  {boot: "now", by: "d0", want: rollout.Behind},
 		"an older agent does not say so": {boot: "now", want: rollout.Behind},

@@ -214,7 +214,7 @@ func (m *maker) unavailable(n *Node) bool {
 	case Going, Out:
 		return true
 	case Fresh, AtBoot:
-		return n.Lost || !n.Ready
+		return n.Lost || !n.Ready || n.Changing
 	}
 	return false
 }

@@ -42,7 +42,11 @@ func (m *maker) visit(n *Node) Visit {
 		return Changes
 	case Out:
 		return Holds
-	case Fresh, AtBoot:
+	case Fresh:
+		if n.Changing {
+			return Changes
+		}
+	case AtBoot:
 	}
 	return None
 }
