@@ -95,8 +95,8 @@ func TestTheEndOfAPauseLoadsWhatTheModuleSays(t *testing.T) {
 	}
 }
 
-// TestSelectedAgain: nodes that were told to unload, and have not yet, are selected again with another
-// image. They keep what they have until their turns come.
+// TestSelectedAgain: nodes that were told to unload, and have not yet, are selected again with
+// another image. They keep what they have until their turns come.
 func TestSelectedAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		given func(m *v1beta1.Module, nodes []Node)

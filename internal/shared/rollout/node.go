@@ -76,7 +76,7 @@ type Node struct {
 	// Visited: another Module's change is under way on the node. Its change needs no place in the
 	// pool, and comes first. Opened: the last plan had this one's there.
 	Visited, Opened bool
-	// Stalled is what has gone on there for so long that it no longer counts in the pool; None: nothing.
+	// Stalled is what has gone on there for too long to count in the pool; None: nothing.
 	Stalled Visit
 }
 

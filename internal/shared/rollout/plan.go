@@ -291,7 +291,7 @@ func (m *maker) unproven(build string) bool { return m.policy.Trial && !m.proven
 
 // load gives orders that need no place. A pause holds first loads and changes for the next boot, a
 // failure the second: a build that fails at a boot fails at the next. What a boot took away from a
-// node comes back, and nothing holds an order for what is live: the one before it would take it out.
+// node comes back, and nothing holds an order for what is live: the one before would take it out.
 func (m *maker) load() {
 	for _, n := range m.atOnce {
 		if m.Halt == "" || n.Lost || n.Reverted || n.Stage == Fresh && m.Halt == HaltFailed {

@@ -19,9 +19,9 @@ const (
 	Holds
 )
 
-// visit is what goes on on a node: it is out of service for the change, or is made ready for that. A
-// failed one is not: it keeps a place of maxUnavailable, but would keep other Modules waiting for as
-// long as it fails. Nor is a first load, which takes nothing away.
+// visit is what goes on on a node: it is out of service for the change, or is made ready for that.
+// A failed one is not: it keeps a place of maxUnavailable, but would keep other Modules waiting for
+// as long as it fails. Nor is a first load, which takes nothing away.
 func (m *maker) visit(n *Node) Visit {
 	switch n.Stage {
 	case Behind, Leaving:

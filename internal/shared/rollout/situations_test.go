@@ -18,7 +18,7 @@ import (
 // situation is all that decides about one node, of which each can have a few values.
 type situation struct {
 	live     string // "", asked, other; old: other, in the boot before
-	ordered  string // "", asked, other, kernel (another), unload, draining
+	ordered  string // "", asked, other, third, kernel (another), unload, draining
 	asks     string // load, unload, unknown
 	says     string // the agent about the order: "", in use, failed, reboot; before: of an earlier order
 	onReboot bool   // the Module's unloadPolicy
@@ -30,7 +30,8 @@ type situation struct {
 
 func (s *situation) String() string {
 	text := fmt.Sprintf("live=%s ordered=%s asks=%s says=%s", s.live, s.ordered, s.asks, s.says)
-	for word, is := range map[string]bool{"onReboot": s.onReboot, "waits": s.waits, "replaces": s.replaces, "held": s.held, "paused": s.paused} {
+	for word, is := range map[string]bool{"onReboot": s.onReboot, "waits": s.waits, "replaces": s.replaces, "held": s.held,
+		"paused": s.paused} {
 		if is {
 			text += " " + word
 		}
@@ -42,7 +43,7 @@ func (s *situation) String() string {
 func situations() (all []situation) {
 	bools := []bool{false, true}
 	for _, live := range []string{"", "asked", "other", "old"} {
-		for _, ordered := range []string{"", "asked", "other", "kernel", "unload", "draining"} {
+		for _, ordered := range []string{"", "asked", "other", "third", "kernel", "unload", "draining"} {
 			for _, asks := range []string{"load", "unload", "unknown"} {
 				for _, says := range []string{"", "in use", "failed", "reboot", "before"} {
 					for i := range 32 {
@@ -85,7 +86,8 @@ func (s *situation) facts() *rollout.Facts {
 	switch s.live {
 	case "asked", "other":
 		c, id := build(s.live)
-		f.Live = &v1beta1.NodeModuleStatus{Config: c, BootID: "now", Observed: &v1beta1.ObservedModule{Delivery: id}, LastTransitionTime: metav1.NewTime(noon)}
+		f.Live = &v1beta1.NodeModuleStatus{Config: c, BootID: "now", Observed: &v1beta1.ObservedModule{Delivery: id},
+			LastTransitionTime: metav1.NewTime(noon)}
 	case "old":
 		c, id := build("other")
 		f.Live = &v1beta1.NodeModuleStatus{Config: c, BootID: "then", Observed: &v1beta1.ObservedModule{Delivery: id}}
@@ -183,7 +185,8 @@ func TestEachSituation(t *testing.T) {
 			return s.asks != "load" || !lost || s.replaces || s.paused || c.pause || c.noProof || s.ordered == "asked" || s.loads(p)
 		},
 		"what is live and asked for is ordered": func(s *situation, _ context, p *rollout.Plan, _ rollout.Node) bool {
-			return s.live != "asked" || s.asks != "load" || s.paused || s.ordered == "" || s.ordered == "asked" || s.ordered == "draining" || s.loads(p)
+			has := s.ordered == "" || s.ordered == "asked" || s.ordered == "draining"
+			return s.live != "asked" || s.asks != "load" || s.paused || has || s.loads(p)
 		},
 		"what is told to go, and may at any moment, counts": func(s *situation, c context, p *rollout.Plan, n rollout.Node) bool {
 			return !s.serves() || s.onReboot || s.ordered != "unload" || s.waits || s.paused || s.says == "failed" || s.says == "reboot" ||
