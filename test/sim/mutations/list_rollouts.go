@@ -18,9 +18,15 @@ var ofRollouts = []mutation{
 	},
 	{
 		Name: "rollout-pause-lets-in", File: sharedDir + "rollout/plan.go",
-		Old:    "if m.Halt == \"\" || n.Lost || n.Stage == Fresh && m.Halt == HaltFailed {",
+		Old:    "if m.Halt == \"\" || n.Lost || n.Reverted || n.Stage == Fresh && m.Halt == HaltFailed {",
 		New:    "if m.Halt == \"\" || n.Stage == Fresh {",
 		Within: 120, Why: "first loads begin although the rollout is paused",
+	},
+	{
+		Name: "rollout-pause-keeps-change", File: sharedDir + "rollout/plan.go",
+		Old:    "n.Lost || n.Reverted || n.Stage",
+		New:    "n.Lost || n.Stage",
+		Within: 1000, Why: "while the rollout is paused, nodes keep the order of a change that was reverted",
 	},
 	{
 		Name: "rollout-replaces-at-once", File: sharedDir + "rollout/observe.go",

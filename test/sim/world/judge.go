@@ -294,6 +294,12 @@ func (j *judge) passed(err error) {
 	for _, t := range j.all() {
 		if j.w.actor == "module" && j.request == t.key() && err == nil && j.alone {
 			t.noteWanted()
+			t.judged(func(p *Promise) string {
+				if p.pass == nil {
+					return ""
+				}
+				return p.pass(t)
+			})
 		}
 	}
 }
@@ -371,14 +377,6 @@ func (s subject) tried(n *v1beta1.NodeModulesConfig) string {
 		return "none"
 	}
 	return fmt.Sprintf("%s/%s %s", a.State, a.Reason, a.Message)
-}
-
-// stays says whether the agent says, or the order, that what is live stays although another build
-// is ordered.
-func (j *trial) stays(n *v1beta1.NodeModulesConfig) bool {
-	o, a := j.orderOf(n), j.attemptOf(n)
-	return o.Paused || o.UnloadPolicy == v1beta1.UnloadOnReboot ||
-		a != nil && (a.State == v1beta1.AttemptFailed || a.Reason == v1beta1.ReasonRebootRequired)
 }
 
 // firstLoads says whether a node's first order takes in-tree modules out, and nothing has come of

@@ -28,6 +28,18 @@ var loadBreaks = map[string]func(*doctor) []string{
 		}
 		return broken
 	},
+	"what-is-asked-for-stays": func(d *doctor) []string {
+		d.modified("author", setImage(1))
+		d.image("n0", 1)
+		d.modified("author", setImage(0))
+		d.known()
+		return asked(func(p *Promise) string {
+			if p.pass == nil {
+				return ""
+			}
+			return p.pass(d.trial())
+		})
+	},
 }
 
 // first shows the first order of a node that has lost all.

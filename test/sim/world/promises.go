@@ -27,6 +27,7 @@ type Promise struct {
 	// of a kind, after each write.
 	of    string
 	write func(*trial, *write) string
+	pass  func(*trial) string     // after a pass of the Module that others left alone
 	waits func(*stillness) string // before nodes are booted that wait for it
 	rest  func(*stillness) string // when a history has come to rest
 	lit   func(*lit) string       // when the power is back
@@ -56,7 +57,7 @@ const (
 
 // Promises are all that histories are judged by. The first that is broken names a violation.
 var Promises = slices.Concat(kernelPromises, orderPromises, departurePromises, reportPromises, otherPromises,
-	pluginPromises, powerPromises, restPromises)
+	revertPromises, pluginPromises, powerPromises, restPromises)
 
 // kernelPromises are about each call that an agent makes.
 var kernelPromises = []Promise{

@@ -10,12 +10,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/drover-project/drover/api/drover/v1alpha1"
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/internal/agent/host/fake"
 	"github.com/drover-project/drover/internal/shared/kmod"
 	"github.com/drover-project/drover/test/sim/images"
 	"github.com/drover-project/drover/test/sim/kernels"
 	"github.com/drover-project/drover/test/sim/kubelet"
+	"github.com/drover-project/drover/test/sim/policies"
 )
 
 // call is one that an agent has made, and the kernel as it was before.
@@ -296,4 +298,44 @@ func evictsOnce(j *trial, r *write) string {
 		return ""
 	}
 	return fmt.Sprintf("%s evicts %s (%s), which no agent has named", r.actor, before.Name, before.UID)
+}
+
+// revertPromises are about edits that are reverted.
+var revertPromises = []Promise{
+	{Name: "what-is-asked-for-stays", Text: "A node with what the Module asks for is not left with an order that would take it out.",
+		Source: sourceUpgrade + ", Pause and retry; " + sourceRollout + ", 2", pass: askedForStays},
+}
+
+// askedForStays looks at orders that the pass knew, and left as they are.
+func askedForStays(j *trial) string {
+	for _, m := range j.w.nodes {
+		node, known := seen[*corev1.Node](j.judge, kindNode, m.name)[0], seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name)[0]
+		o := j.orderOf(known)
+		if o == nil || say(o) != say(j.orderOf(last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name))) ||
+			!j.hasAsked(j.modules()[0], node, known) || loads(o) && j.has(known, o) {
+			continue
+		}
+		return fmt.Sprintf("%s has %s, which the Module asks for, and the pass leaves its order, %s", m.name, images.Short(j.live(m)), say(o))
+	}
+	return ""
+}
+
+// hasAsked says whether a node says that its agent has loaded what the Module asks for, and nothing
+// keeps that from being ordered: no pause of the Module, no ModulePolicy, no quarantine.
+func (j *trial) hasAsked(module *v1beta1.Module, node *corev1.Node, config *v1beta1.NodeModulesConfig) bool {
+	live := j.liveIn(config)
+	if node == nil || !selects(module, node) || paused(module) || !j.usable(config, node) || live.Config == nil || live.Observed == nil ||
+		live.Observed.Delivery == "" || live.Config.KernelVersion != node.Status.NodeInfo.KernelVersion {
+		return false
+	}
+	asked := module.Spec.ModuleLoader.Container
+	asks := v1beta1.ModuleConfig{ContainerImage: imageIn(module), Modprobe: asked.Modprobe, InTreeModulesToRemove: asked.InTreeModulesToRemove}
+	denied := slices.ContainsFunc(there[*v1alpha1.ModulePolicy](j.judge, kindPolicy), func(p *v1alpha1.ModulePolicy) bool {
+		return !policies.Permits(&p.Spec, live.Config)
+	})
+	struck := slices.ContainsFunc(there[*v1beta1.NodeModulesConfig](j.judge, kindOrders), func(n *v1beta1.NodeModulesConfig) bool {
+		a := j.attemptOf(n)
+		return a != nil && a.Strike != nil && a.Strike.Delivery == live.Observed.Delivery
+	})
+	return policies.Same(live.Config, &asks) && !denied && !struck
 }

@@ -60,6 +60,14 @@ func (s subject) changes(m *machine, o *v1beta1.NodeModuleSpec) bool {
 		live != o.Config.ContainerImage
 }
 
+// stays says whether the agent says, or the order, that what is live stays although another build
+// is ordered.
+func (j *trial) stays(n *v1beta1.NodeModulesConfig) bool {
+	o, a := j.orderOf(n), j.attemptOf(n)
+	return o.Paused || o.UnloadPolicy == v1beta1.UnloadOnReboot ||
+		a != nil && (a.State == v1beta1.AttemptFailed || a.Reason == v1beta1.ReasonRebootRequired)
+}
+
 func noOutdatedOrder(j *trial, o order) string {
 	image, had := "", ""
 	if loads(o.now) {

@@ -119,6 +119,12 @@ var kept = []struct {
 	// A node comes back during a pause, with what another Module ordered, while another node changes.
 	{"max-unavailable", []history.Event{{"OtherCreate", 0, 0}, {"Calm", 0, 5}, {"NodeGone", 0, 0}, {"Calm", 0, 1}, {"Hold", 1, 1},
 		{"Image", 1, 0}, {"Calm", 0, 5}, {"Pause", 0, 1}, {"NodeBack", 0, 0}, {"Calm", 0, 5}, {"Pause", 0, 0}, {"Calm", 0, 1}}},
+	// A change that waits for boots is reverted while the rollout is paused.
+	{"what-is-asked-for-stays", []history.Event{{"Calm", 0, 5}, {"UnloadPolicy", 0, 3}, {"Calm", 0, 5}, {"PauseRollout", 0, 1},
+		{"Image", 0, 0}, {"Calm", 0, 5}}},
+	// A change that waits for users is.
+	{"what-is-asked-for-stays", []history.Event{{"Calm", 0, 5}, {"Hold", 0, 1}, {"Image", 1, 0}, {"Calm", 0, 5}, {"PauseRollout", 0, 1},
+		{"Image", 0, 0}, {"Calm", 0, 5}}},
 }
 
 func TestKeptHistories(t *testing.T) {
