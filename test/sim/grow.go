@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/drover-project/drover/test/sim/history"
+	"github.com/drover-project/drover/test/sim/limits"
 	"github.com/drover-project/drover/test/sim/world"
 )
 
@@ -34,7 +35,7 @@ func (s *summary) grow(o *options) error {
 	}
 	for seed, n := range longest {
 		if n > 0 {
-			lines = append(lines, history.Text(history.Generate(seed, o.length, world.Verbs(), corpus)[:n]))
+			lines = append(lines, history.Text(limits.Begin(seed, history.Generate(seed, o.length, world.Verbs(), corpus))[:n]))
 		}
 	}
 	slices.Sort(lines)

@@ -19,6 +19,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/drover-project/drover/test/sim/history"
+	"github.com/drover-project/drover/test/sim/limits"
 	"github.com/drover-project/drover/test/sim/world"
 )
 
@@ -111,7 +112,7 @@ func one(server *world.Server, dir string, o *options, seed uint64, shrunk map[s
 	if err != nil {
 		return nil, err
 	}
-	events := history.Generate(seed, o.length, world.Verbs(), corpus)
+	events := limits.Begin(seed, history.Generate(seed, o.length, world.Verbs(), corpus))
 	digest := fnv.New64a()
 	v, w, err := play(server, dir, events, func(line string) {
 		_, _ = digest.Write([]byte(line)) // never fails

@@ -34,4 +34,22 @@ var ofRollouts = []mutation{
 		New:    "return false",
 		Within: 20, Why: "a first load that takes out in-tree modules takes no place",
 	},
+	{
+		Name: "rollout-shared-limitless", File: "internal/operator/budget/budget.go",
+		Old:    "return max(n, 1), nil",
+		New:    "return max(n, 1<<20), nil",
+		Within: 300, Why: "the limit that Modules share is not one",
+	},
+	{
+		Name: "rollout-shared-not-shared", File: "internal/operator/budget/budget.go",
+		Old:    "limit - away[pool] - used[pool] - b.before(p, pool)",
+		New:    "limit - away[pool] - b.before(p, pool)",
+		Within: 300, Why: "nodes that other Modules have made unavailable take no place",
+	},
+	{
+		Name: "rollout-shared-away-is-free", File: "internal/operator/budget/budget.go",
+		Old:    "limit - away[pool] - used[pool] - b.before(p, pool)",
+		New:    "limit - used[pool] - b.before(p, pool)",
+		Within: 300, Why: "a node that is not Ready takes no place of the limit that Modules share",
+	},
 }

@@ -294,6 +294,7 @@ func (j *judge) passed(err error) {
 	for _, t := range j.all() {
 		if j.w.actor == "module" && j.request == t.key() && err == nil && j.alone {
 			t.noteWanted()
+			j.w.limits.Looked(t.name)
 			t.judged(func(p *Promise) string {
 				if p.pass == nil {
 					return ""

@@ -3,6 +3,8 @@
 package world
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/drover-project/drover/api/kmm/v1beta1"
@@ -39,6 +41,19 @@ var loadBreaks = map[string]func(*doctor) []string{
 			}
 			return p.pass(d.trial())
 		})
+	},
+	"shared-limit": func(d *doctor) []string {
+		d.act("begin", func() { d.create(aux, 0) })
+		d.World.rest(10 * time.Minute)
+		d.limits.Nodes = 1
+		other := last[*v1beta1.Module](&d.judge, kindModule, aux.key()).DeepCopy()
+		other.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = aux.image(1)
+		d.wrote("author", kindModule, aux.key(), other)
+		d.known()
+		d.orders("module", "n1", func(n *v1beta1.NodeModulesConfig) { aux.orderOf(n).Config.ContainerImage = aux.image(1) })
+		d.modified("author", setImage(1))
+		d.known()
+		return d.image("n0", 1)
 	},
 }
 

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/drover-project/drover/test/sim/kernels"
 	"github.com/drover-project/drover/test/sim/kubelet"
 	"github.com/drover-project/drover/test/sim/policies"
+	"github.com/drover-project/drover/test/sim/taints"
 )
 
 // call is one that an agent has made, and the kernel as it was before.
@@ -268,21 +268,6 @@ func worse(a, b corev1.ConditionStatus) corev1.ConditionStatus {
 	return min(cmp.Or(a, b), cmp.Or(b, a)) // False is before True
 }
 
-func waitsEnd(j *trial, m *machine, now, _ *v1beta1.NodeModulesConfig) string {
-	a := j.attemptOf(now)
-	if a == nil || a.NextRetry == nil {
-		return ""
-	}
-	most := 24 * time.Hour
-	if a.Reason == v1beta1.ReasonQuarantined && a.State != v1beta1.AttemptFailed {
-		most = 5 * time.Minute
-	}
-	if wait := a.NextRetry.Sub(m.clock().Now()); wait > most {
-		return fmt.Sprintf("%s waits for %s: %s", m.name, wait, j.tried(now))
-	}
-	return ""
-}
-
 // evictsOnce looks at pods of people that the operator evicts.
 func evictsOnce(j *trial, r *write) string {
 	now, before, _ := both[*corev1.Pod](r)
@@ -300,10 +285,12 @@ func evictsOnce(j *trial, r *write) string {
 	return fmt.Sprintf("%s evicts %s (%s), which no agent has named", r.actor, before.Name, before.UID)
 }
 
-// revertPromises are about edits that are reverted.
+// revertPromises are about edits that are reverted, and about a limit that Modules share.
 var revertPromises = []Promise{
 	{Name: "what-is-asked-for-stays", Text: "A node with what the Module asks for is not left with an order that would take it out.",
 		Source: sourceUpgrade + ", Pause and retry; " + sourceRollout + ", 2", pass: askedForStays},
+	{Name: "shared-limit", Text: "No more nodes change at the same time, for all Modules together, than the operator's limit.",
+		Source: sourceUpgrade + ", Several Modules on the same nodes; docs/design/0048-node-budget.md", of: kindOrders, write: sharedLimit},
 }
 
 // askedForStays looks at orders that the pass knew, and left as they are.
@@ -339,3 +326,67 @@ func (j *trial) hasAsked(module *v1beta1.Module, node *corev1.Node, config *v1be
 	})
 	return policies.Same(live.Config, &asks) && !denied && !struck
 }
+
+// sharedLimit looks at orders that take out what is live on a node where nothing else was under way.
+// What goes on after a pause had its turn, and what comes back without its orders has none.
+func sharedLimit(j *trial, r *write) string {
+	now, before, _ := both[*v1beta1.NodeModulesConfig](r)
+	l, m := &j.w.limits, j.w.machineOf(r.key)
+	o := order{m, j.orderOf(now), j.orderOf(before), now}
+	if m == nil || l.Nodes == 0 {
+		return ""
+	}
+	anew := r.actor == "module" && say(o.now) != say(o.was)
+	if j.over(now) || anew && j.live(m) == "" {
+		l.Ends(m.name, j.name, j.w.Now())
+	}
+	if !anew || !j.turns(o) && !j.gives(o) {
+		return ""
+	}
+	resumes := loads(o.was) && o.was.Paused && o.was.Config.ContainerImage == o.now.Config.ContainerImage
+	free := !resumes && !j.wasGone(m) && every(seen[*corev1.Node](j.judge, kindNode, m.name), kubelet.IsReady)
+	var all []string
+	for _, t := range j.all() {
+		free = free && !l.Visited(m.name, t.name, j.w.Now()) && (!t.changes(m, t.orderOf(before)) || t.over(before)) &&
+			(l.Knows(t.name) || every(t.modules(), func(m *v1beta1.Module) bool { return m == nil }))
+	}
+	l.Begins(m.name, j.name)
+	for _, other := range j.w.nodes {
+		away := func(n *corev1.Node) bool { return n != nil && !kubelet.IsReady(n) }
+		if other != m && (every(seen[*corev1.Node](j.judge, kindNode, other.name), away) || slices.ContainsFunc(j.all(), other.underWay)) {
+			all = append(all, other.name)
+		}
+	}
+	if !free || len(all) < l.Nodes {
+		return ""
+	}
+	return fmt.Sprintf("%s is ordered %s while %v change or are not Ready, and %d may", m.name, say(o.now), all, l.Nodes)
+}
+
+// underWay says whether the Module's change takes out what the node has, whatever the operator knew.
+func (m *machine) underWay(t *trial) bool {
+	all := seen[*v1beta1.NodeModulesConfig](t.judge, kindOrders, m.name)
+	o := t.orderOf(all[len(all)-1])
+	over := func(n *v1beta1.NodeModulesConfig) bool { return say(t.orderOf(n)) == say(o) && t.over(n) }
+	if o == nil || t.wasGone(m) || slices.ContainsFunc(all, over) || !t.w.limits.Under(m.name, t.name) && !t.changes(m, o) {
+		return false
+	}
+	return every(seen[*corev1.Node](t.judge, kindNode, m.name), func(n *corev1.Node) bool {
+		return n != nil && n.Status.NodeInfo.KernelVersion == o.Config.KernelVersion && !taints.AskForUnload(n) &&
+			every(t.modules(), func(module *v1beta1.Module) bool {
+				if module == nil || module.DeletionTimestamp != nil || paused(module) || module.Spec.ModuleLoader == nil {
+					return false
+				}
+				return loads(o) == selects(module, n) && module.Spec.ModuleLoader.Container.UnloadPolicy != v1beta1.UnloadOnReboot &&
+					(unloads(o) || imageIn(module) != t.live(m))
+			})
+	})
+}
+
+// over says whether a node has carried out its order, or failed, or keeps what it has.
+func (j *trial) over(n *v1beta1.NodeModulesConfig) bool {
+	o, a := j.orderOf(n), j.attemptOf(n)
+	return o == nil || j.stays(n) || a != nil && (a.Strike != nil || a.State == v1beta1.AttemptAbsent) || loads(o) && j.has(n, o)
+}
+
+func absent(a v1beta1.NodeModuleAttempt) bool { return a.State == v1beta1.AttemptAbsent }

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -125,8 +126,6 @@ func openOrdersAreTold(j *trial, m *machine, now, before *v1beta1.NodeModulesCon
 	}
 	return ""
 }
-
-func absent(a v1beta1.NodeModuleAttempt) bool { return a.State == v1beta1.AttemptAbsent }
 
 func attemptsNameCauses(_ *trial, _ *machine, now, _ *v1beta1.NodeModulesConfig) string {
 	for _, a := range now.Status.Attempts {
@@ -380,6 +379,21 @@ func pausedStays(j *trial, module *v1beta1.Module) string {
 	}
 	if paused(module) && every(known, func(m *v1beta1.Module) bool { return m == nil || paused(m) }) && known[0] != nil {
 		return "the Module is gone, and was paused"
+	}
+	return ""
+}
+
+func waitsEnd(j *trial, m *machine, now, _ *v1beta1.NodeModulesConfig) string {
+	a := j.attemptOf(now)
+	if a == nil || a.NextRetry == nil {
+		return ""
+	}
+	most := 24 * time.Hour
+	if a.Reason == v1beta1.ReasonQuarantined && a.State != v1beta1.AttemptFailed {
+		most = 5 * time.Minute
+	}
+	if wait := a.NextRetry.Sub(m.clock().Now()); wait > most {
+		return fmt.Sprintf("%s waits for %s: %s", m.name, wait, j.tried(now))
 	}
 	return ""
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/drover-project/drover/test/sim/history"
 	"github.com/drover-project/drover/test/sim/images"
 	"github.com/drover-project/drover/test/sim/kubelet"
+	"github.com/drover-project/drover/test/sim/limits"
 	"github.com/drover-project/drover/test/sim/policies"
 	"github.com/drover-project/drover/test/sim/taints"
 )
@@ -231,6 +232,11 @@ var verbs = []verb{
 	{"AgentMeanwhile", 3, false, func(w *World, a, b uint8) {
 		w.during = &meanwhile{int(a) % 4, history.Event{Verb: during[int(b)%len(during)], A: a / 4, B: b / uint8(len(during))}}
 	}},
+
+	{limits.Verb, 0, true, func(w *World, a, _ uint8) {
+		w.limits.Nodes = int(a)%2 + 1
+		must(w.startOperator())
+	}},
 }
 
 // restore has all nodes have the first Module again.
@@ -309,8 +315,8 @@ const lull = "Lull"
 var alone = []string{"Label", "Label", "NodeReplaced", "NodeGone", "Kernel", "Reboot", "Image", "Image", "Image", "Selector", "Mapping",
 	"Loader", "Parameters", "Remove", "Version", "Plugin", "Delete", "OtherSpec"}
 
-// limits are what ModulePolicies of histories allow.
-var limits = []v1alpha1.ModulePolicySpec{
+// allowed are what ModulePolicies of histories allow.
+var allowed = []v1alpha1.ModulePolicySpec{
 	{Images: []string{nic.image(0), nic.image(1), aux.image(0)}},
 	{Images: []string{nic.image(2), "registry.example/aux*"}},
 	{Images: []string{"registry.example/*"}},
@@ -323,11 +329,11 @@ var limits = []v1alpha1.ModulePolicySpec{
 func (w *World) policy(a, b uint8) {
 	p := &v1alpha1.ModulePolicy{ObjectMeta: named(fmt.Sprint("p", a%2))}
 	there := w.get(p, client.ObjectKeyFromObject(p))
-	limits[int(b)%len(limits)].DeepCopyInto(&p.Spec)
+	allowed[int(b)%len(allowed)].DeepCopyInto(&p.Spec)
 	p.Spec.NodeSelector = []*v1alpha1.ModulePolicySelector{nil, {MatchLabels: map[string]string{testLabel: "yes"}},
 		{MatchLabels: map[string]string{corev1.LabelHostname: "n0"}}}[int(a)/2%3]
 	p.Spec.Mode = v1alpha1.PolicyEnforce
-	if int(b)/len(limits)%4 == 3 {
+	if int(b)/len(allowed)%4 == 3 {
 		p.Spec.Mode = v1alpha1.PolicyAudit
 	}
 	p.ManagedFields = nil

@@ -38,6 +38,7 @@ import (
 	"github.com/drover-project/drover/test/sim/history"
 	"github.com/drover-project/drover/test/sim/images"
 	"github.com/drover-project/drover/test/sim/kubelet"
+	"github.com/drover-project/drover/test/sim/limits"
 	"github.com/drover-project/drover/test/sim/manager"
 	"github.com/drover-project/drover/test/sim/memetcd"
 	"github.com/drover-project/drover/test/sim/process"
@@ -131,6 +132,7 @@ type World struct {
 	// actor is who acts: a controller's name, a node's, a person.
 	actor   string
 	audited int64 // the revision up to which writes were judged
+	limits  limits.Shared
 	begin   int64 // the revision at which the history began
 	found   *Violation
 	calm    []string // writes since a count of them began; nil: they are not counted
@@ -197,7 +199,8 @@ func (w *World) startOperator() error {
 	if err != nil {
 		return err
 	}
-	options, err := operator.ParseFlags(flags)
+	w.limits.Restarted()
+	options, err := operator.ParseFlags(append(w.limits.Flags(), flags...))
 	if err != nil {
 		return err
 	}

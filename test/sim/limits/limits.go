@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package limits notes on which nodes the changes of which Modules are under way, for the limit that
+// Modules share (docs/design/0048-node-budget.md).
+package limits
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/drover-project/drover/test/sim/history"
+)
+
+// Verb begins histories with such a limit. It is never drawn.
+const Verb = "SharedLimit"
+
+// Begin has every fourth seed's history begin with two Modules that share a limit, of one node
+// mostly.
+func Begin(seed uint64, events []history.Event) []history.Event {
+	if seed%4 != 3 {
+		return events
+	}
+	return append([]history.Event{{Verb: Verb, A: uint8(seed / 4 % 4 / 3)}, {Verb: "OtherCreate"}}, events...)
+}
+
+// change is one Module's on one node.
+type change struct{ node, module string }
+
+// Shared is the limit, and what it bounds. The zero value is no limit.
+type Shared struct {
+	// Nodes may change at the same time; 0: any number.
+	Nodes int
+
+	// under are the changes that are under way, ended when others were over last.
+	under  map[change]bool
+	ended  map[change]time.Time
+	looked map[string]bool
+}
+
+// lasts is how long a node may be kept for another Module's change, and a little more.
+const lasts = time.Minute
+
+// Flags are the operator's.
+func (s *Shared) Flags() []string {
+	if s.Nodes == 0 {
+		return nil
+	}
+	return []string{fmt.Sprint("--max-unavailable-nodes=", s.Nodes)}
+}
+
+// Restarted forgets what the operator's process had in its memory.
+func (s *Shared) Restarted() {
+	s.under, s.ended, s.looked = map[change]bool{}, map[change]time.Time{}, map[string]bool{}
+}
+
+// Looked notes that the process has made a plan for a Module, Knows says whether it has.
+func (s *Shared) Looked(module string)     { s.looked[module] = true }
+func (s *Shared) Knows(module string) bool { return s.looked[module] }
+
+// Begins notes that a node is told to change for a Module.
+func (s *Shared) Begins(node, module string) { s.under[change{node, module}] = true }
+
+// Ends notes that nothing of it is left to do.
+func (s *Shared) Ends(node, module string, now time.Time) {
+	if c := (change{node, module}); s.under[c] {
+		delete(s.under, c)
+		s.ended[c] = now
+	}
+}
+
+// Under says whether a Module's change is under way on a node.
+func (s *Shared) Under(node, module string) bool { return s.under[change{node, module}] }
+
+// Visited says whether it is, or was until just now.
+func (s *Shared) Visited(node, module string, now time.Time) bool {
+	at, has := s.ended[change{node, module}]
+	return s.Under(node, module) || has && now.Sub(at) < lasts
+}
