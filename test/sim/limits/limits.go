@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limits notes on which nodes the changes of which Modules are under way, for the limit that
-// Modules share (docs/design/0048-node-budget.md).
+// Package limits notes on which nodes the changes of which Modules are under way, for the limit
+// that they share (docs/design/0048-node-budget.md).
 package limits
 
 import (
@@ -15,12 +15,17 @@ import (
 const Verb = "SharedLimit"
 
 // Begin has every fourth seed's history begin with two Modules that share a limit, of one node
-// mostly.
+// mostly. Every other one of them has both change, and a node where the first one cannot.
 func Begin(seed uint64, events []history.Event) []history.Event {
 	if seed%4 != 3 {
 		return events
 	}
-	return append([]history.Event{{Verb: Verb, A: uint8(seed / 4 % 4 / 3)}, {Verb: "OtherCreate"}}, events...)
+	first := []history.Event{{Verb: Verb, A: uint8(seed / 4 % 4 / 3)}, {Verb: "OtherCreate"}}
+	if seed/4%2 == 0 {
+		first = append(first, history.Event{Verb: "Lull"}, history.Event{Verb: "Hold", A: uint8(seed / 8 % 3), B: 1},
+			history.Event{Verb: "Image", A: 1}, history.Event{Verb: "OtherImage", A: 1})
+	}
+	return append(first, events...)
 }
 
 // change is one Module's on one node.

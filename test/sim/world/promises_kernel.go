@@ -327,8 +327,8 @@ func (j *trial) hasAsked(module *v1beta1.Module, node *corev1.Node, config *v1be
 	return policies.Same(live.Config, &asks) && !denied && !struck
 }
 
-// sharedLimit looks at orders that take out what is live on a node where nothing else was under way.
-// What goes on after a pause had its turn, and what comes back without its orders has none.
+// sharedLimit looks at orders that take out what is live where nothing else was under way. What
+// goes on after a pause had its turn, and what comes back without its orders has none.
 func sharedLimit(j *trial, r *write) string {
 	now, before, _ := both[*v1beta1.NodeModulesConfig](r)
 	l, m := &j.w.limits, j.w.machineOf(r.key)
@@ -363,7 +363,7 @@ func sharedLimit(j *trial, r *write) string {
 	return fmt.Sprintf("%s is ordered %s while %v change or are not Ready, and %d may", m.name, say(o.now), all, l.Nodes)
 }
 
-// underWay says whether the Module's change takes out what the node has, whatever the operator knew.
+// underWay says whether the Module's change takes out what is there, whatever the operator knew.
 func (m *machine) underWay(t *trial) bool {
 	all := seen[*v1beta1.NodeModulesConfig](t.judge, kindOrders, m.name)
 	o := t.orderOf(all[len(all)-1])

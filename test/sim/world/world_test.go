@@ -125,6 +125,9 @@ var kept = []struct {
 	// A change that waits for users is.
 	{"what-is-asked-for-stays", []history.Event{{"Calm", 0, 5}, {"Hold", 0, 1}, {"Image", 1, 0}, {"Calm", 0, 5}, {"PauseRollout", 0, 1},
 		{"Image", 0, 0}, {"Calm", 0, 5}}},
+	// Two Modules that share a limit of one node change, and one of them cannot.
+	{"shared-limit", []history.Event{{"SharedLimit", 0, 0}, {"OtherCreate", 0, 0}, {"Lull", 0, 0}, {"Hold", 0, 1}, {"Image", 1, 0},
+		{"Calm", 0, 5}, {"OtherImage", 1, 0}, {"Lull", 0, 0}}},
 }
 
 func TestKeptHistories(t *testing.T) {
