@@ -67,10 +67,11 @@ func (p *Pass) excused(n *Node, id string) *metav1.Time {
 
 // stay is the order that a node keeps until its turn comes, with what annotations ask for; nil: it
 // has none that loads. What lost its order, or was told to go and has not yet, is claimed by one to
-// stay as it is.
+// stay as it is. So is what is live under a paused order that is withdrawn: under that, the agent
+// would not fetch what comes next.
 func (p *Pass) stay(n *Node, a *Aim) *v1beta1.NodeModuleSpec {
 	switch {
-	case (n.Order == nil || n.unloads() && n.inKernel()) && n.observed() && n.Live.Config != nil && n.Live.Observed.Delivery != "":
+	case (n.Order == nil || n.inKernel() && (n.unloads() || p.withdrawn(n))) && n.observed() && n.Live.Config != nil && n.Live.Observed.Delivery != "":
 		claim := *a.Order
 		claim.Config, claim.Version = *n.Live.Config, n.Live.Version
 		claim.Delivery, claim.Excused = &v1beta1.Delivery{ID: n.Live.Observed.Delivery}, nil

@@ -68,7 +68,7 @@ func TestTheEndOfAPauseLoadsWhatTheModuleSays(t *testing.T) {
 				nodes[i].Config.Status.Modules = lives.Config.Status.Modules
 				nodes[i].Read(key, nodes[i].Config)
 			}
-		}, []string{asked, withdrawn + " paused"}},
+		}, []string{asked, "r/nic:before"}},
 		"the Module still says so": {func(m *v1beta1.Module, nodes []Node) {
 			m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = withdrawn
 			id := desired.New(m).On(nodes[0].Node.Status.NodeInfo.KernelVersion, "amd64").State.Delivery

@@ -92,7 +92,7 @@ var kernelPromises = []Promise{
 var orderPromises = []Promise{
 	{Name: "orders-one-writer", Text: "The operator writes orders, the node's agent the status.", Source: sourceNMC + ", NodeModulesConfig",
 		of: kindOrders, write: ordersHaveOneWriter},
-	{Name: "no-outdated-order", Text: "No node is told to load a build that the Module no longer names and that never worked there.",
+	{Name: "no-outdated-order", Text: "No node is told to load a build that the Module no longer names and that worked nowhere.",
 		Source: sourceRollout + ", 4", of: kindOrders, write: ordered(noOutdatedOrder)},
 	{Name: "max-unavailable", Text: "No more nodes change at the same time than maxUnavailable.",
 		Source: sourceUpgrade,

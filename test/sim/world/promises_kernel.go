@@ -390,3 +390,11 @@ func (j *trial) over(n *v1beta1.NodeModulesConfig) bool {
 }
 
 func absent(a v1beta1.NodeModuleAttempt) bool { return a.State == v1beta1.AttemptAbsent }
+
+// imageOf is the image that an order loads, if it loads any.
+func imageOf(o *v1beta1.NodeModuleSpec) string {
+	if !loads(o) {
+		return ""
+	}
+	return o.Config.ContainerImage
+}

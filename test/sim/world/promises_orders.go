@@ -69,37 +69,36 @@ func (j *trial) stays(n *v1beta1.NodeModulesConfig) bool {
 }
 
 func noOutdatedOrder(j *trial, o order) string {
-	image, had := "", ""
-	if loads(o.now) {
-		image = o.now.Config.ContainerImage
-	}
-	if loads(o.was) {
-		had = o.was.Config.ContainerImage
-	}
+	image, had := imageOf(o.now), imageOf(o.was)
 	if image == "" || image == had && o.was.Paused == o.now.Paused || o.now.Paused || j.kernelOf(o.m.name).WorkedEver(image) {
 		return ""
 	}
-	var all []string
-	for _, m := range j.modules() {
-		all = append(all, images.Short(imageIn(m)))
-	}
-	if slices.Contains(all, images.Short(image)) || image == j.live(o.m) {
+	if j.isNamed(image) || image == j.live(o.m) || j.live(o.m) == "" && j.servedElsewhere(image) {
 		return ""
 	}
-	return fmt.Sprintf("%s is ordered %s, which never worked there; the Module names %v", o.m.name, say(o.now), all)
+	return fmt.Sprintf("%s is ordered %s, which worked nowhere, and the Module does not name it", o.m.name, say(o.now))
+}
+
+// isNamed says whether a Module that the operator may know names an image.
+func (j *trial) isNamed(image string) bool {
+	return slices.ContainsFunc(j.modules(), func(m *v1beta1.Module) bool { return imageIn(m) == image })
 }
 
 // maxUnavailable leaves out what came back without an object to report in: its first order is given
-// at once (docs/design/0047-something-to-lose.md, 1).
+// at once (docs/design/0047-something-to-lose.md, 1). Nor does a node count that failed with what the
+// Module no longer asks for: what is live stays there.
 func maxUnavailable(j *trial, o order) string {
 	if !j.changes(o.m, o.now) || j.wasGone(o.m) {
 		return ""
 	}
 	var changing []string
 	for _, other := range j.w.nodes {
-		now := j.orderOf(last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, other.name))
+		config := last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, other.name)
+		now := j.orderOf(config)
 		if other == o.m {
 			now = o.now
+		} else if now != nil && j.stays(config) && !j.isNamed(now.Config.ContainerImage) {
+			continue
 		}
 		if j.changes(other, now) && !j.wasGone(other) {
 			changing = append(changing, other.name)
@@ -246,7 +245,7 @@ func pauseKeepsOrders(j *trial, o order) string {
 		for _, x := range []*v1beta1.NodeModuleSpec{&now, &was} {
 			x.Paused, x.SkipChecks, x.Retry, x.Next = false, false, nil, nil
 		}
-		if was.Delivery != nil && now.Delivery != nil && j.holds(o.m.name, was.Delivery.ID) {
+		if was.Delivery != nil && now.Delivery != nil && (now.Delivery.CarrierUID == "" || j.holds(o.m.name, was.Delivery.ID)) {
 			now.Delivery, was.Delivery = &v1beta1.Delivery{ID: now.Delivery.ID}, &v1beta1.Delivery{ID: was.Delivery.ID} // its carrier is over
 		}
 		if reflect.DeepEqual(now, was) {
@@ -367,7 +366,7 @@ func carried(check func(*trial, *corev1.Pod) string) func(*trial, *write) string
 
 func carriersAreAsked(j *trial, pod *corev1.Pod) string {
 	image := kubelet.Carries(pod)
-	if slices.ContainsFunc(j.modules(), func(m *v1beta1.Module) bool { return imageIn(m) == image }) {
+	if j.isNamed(image) {
 		return ""
 	}
 	for _, m := range j.w.nodes { // an order stands, or others still serve an earlier build

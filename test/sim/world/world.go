@@ -385,3 +385,14 @@ func of[T any](s subject, all []T, name func(*T) string) *T {
 	}
 	return nil
 }
+
+// servedElsewhere says whether a node may have been seen with a build: a new one gets it while the
+// rollout stands still (docs/design/0013-rollout.md, 2).
+func (j *trial) servedElsewhere(image string) bool {
+	return slices.ContainsFunc(j.w.nodes, func(m *machine) bool {
+		return slices.ContainsFunc(seen[*v1beta1.NodeModulesConfig](j.judge, kindOrders, m.name), func(n *v1beta1.NodeModulesConfig) bool {
+			live := j.liveIn(n)
+			return live != nil && live.Config != nil && live.Config.ContainerImage == image
+		})
+	})
+}
