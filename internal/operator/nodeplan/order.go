@@ -71,7 +71,8 @@ func (p *Pass) excused(n *Node, id string) *metav1.Time {
 // would not fetch what comes next.
 func (p *Pass) stay(n *Node, a *Aim) *v1beta1.NodeModuleSpec {
 	switch {
-	case (n.Order == nil || n.inKernel() && (n.unloads() || p.withdrawn(n))) && n.observed() && n.Live.Config != nil && n.Live.Observed.Delivery != "":
+	case (n.Order == nil || n.inKernel() && (n.unloads() || p.withdrawn(n))) && n.observed() &&
+		n.Live.Config != nil && n.Live.Observed.Delivery != "":
 		claim := *a.Order
 		claim.Config, claim.Version = *n.Live.Config, n.Live.Version
 		claim.Delivery, claim.Excused = &v1beta1.Delivery{ID: n.Live.Observed.Delivery}, nil

@@ -15,7 +15,8 @@ import (
 const Verb = "SharedLimit"
 
 // Begin has every fourth seed's history begin with two Modules that share a limit, of one node
-// mostly. Every other one of them has both change, and a node where the first one cannot.
+// mostly. Then both change, and there is a node where the first one cannot; in every other one of
+// them, a change for the next boot is reverted during a pause.
 func Begin(seed uint64, events []history.Event) []history.Event {
 	if seed%4 != 3 {
 		return events
@@ -24,6 +25,10 @@ func Begin(seed uint64, events []history.Event) []history.Event {
 	if seed/4%2 == 0 {
 		first = append(first, history.Event{Verb: "Lull"}, history.Event{Verb: "Hold", A: uint8(seed / 8 % 3), B: 1},
 			history.Event{Verb: "Image", A: 1}, history.Event{Verb: "OtherImage", A: 1})
+	} else {
+		first = append(first, history.Event{Verb: "Lull"}, history.Event{Verb: "UnloadPolicy", B: 3}, history.Event{Verb: "Calm", B: 5},
+			history.Event{Verb: "PauseRollout", B: 1}, history.Event{Verb: "Image"}, history.Event{Verb: "Calm", B: 5},
+			history.Event{Verb: "PauseRollout"}, history.Event{Verb: "UnloadPolicy", A: 1})
 	}
 	return append(first, events...)
 }

@@ -26,7 +26,7 @@ var ofRollouts = []mutation{
 		Name: "rollout-pause-keeps-change", File: sharedDir + "rollout/plan.go",
 		Old:    "n.Lost || n.Reverted || n.Stage",
 		New:    "n.Lost || n.Stage",
-		Within: 1000, Why: "while the rollout is paused, nodes keep the order of a change that was reverted",
+		Within: 21, Why: "while the rollout is paused, nodes keep the order of a change that was reverted",
 	},
 	{
 		Name: "rollout-replaces-at-once", File: sharedDir + "rollout/observe.go",
@@ -38,18 +38,12 @@ var ofRollouts = []mutation{
 		Name: "rollout-shared-limitless", File: "internal/operator/budget/budget.go",
 		Old:    "return max(n, 1), nil",
 		New:    "return max(n, 1<<20), nil",
-		Within: 300, Why: "the limit that Modules share is not one",
+		Within: 105, Why: "the limit that Modules share is not one",
 	},
 	{
 		Name: "rollout-shared-not-shared", File: "internal/operator/budget/budget.go",
 		Old:    "limit - away[pool] - used[pool] - b.before(p, pool)",
 		New:    "limit - away[pool] - b.before(p, pool)",
-		Within: 300, Why: "nodes that other Modules have made unavailable take no place",
-	},
-	{
-		Name: "rollout-shared-away-is-free", File: "internal/operator/budget/budget.go",
-		Old:    "limit - away[pool] - used[pool] - b.before(p, pool)",
-		New:    "limit - used[pool] - b.before(p, pool)",
-		Within: 300, Why: "a node that is not Ready takes no place of the limit that Modules share",
+		Within: 105, Why: "nodes that other Modules have made unavailable take no place",
 	},
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/drover-project/drover/api/kmm/v1beta1"
 	"github.com/drover-project/drover/test/sim/images"
 	"github.com/drover-project/drover/test/sim/kubelet"
+	"github.com/drover-project/drover/test/sim/policies"
 	"github.com/drover-project/drover/test/sim/taints"
 )
 
@@ -85,8 +86,8 @@ func (j *trial) isNamed(image string) bool {
 }
 
 // maxUnavailable leaves out what came back without an object to report in: its first order is given
-// at once (docs/design/0047-something-to-lose.md, 1). Nor does a node count that failed with what the
-// Module no longer asks for: what is live stays there.
+// at once (docs/design/0047-something-to-lose.md, 1). Nor does a node count that failed with what
+// the Module no longer asks for: what is live stays there.
 func maxUnavailable(j *trial, o order) string {
 	if !j.changes(o.m, o.now) || j.wasGone(o.m) {
 		return ""
@@ -176,8 +177,11 @@ func (j *trial) most() (most int) {
 }
 
 func notReadyCounts(j *trial, o order) string {
-	// What goes on after a pause had its turn.
-	begins := j.turns(o) && (!loads(o.was) || o.was.Config.ContainerImage != o.now.Config.ContainerImage)
+	// What goes on after a pause had its turn, and a turn that had begun ends with what is newest.
+	had := last[*v1beta1.NodeModulesConfig](j.judge, kindOrders, o.m.name)
+	live := j.liveIn(had)
+	begun := loads(o.was) && live != nil && live.Config != nil && !policies.Same(live.Config, &o.was.Config) && !j.stays(had)
+	begins := j.turns(o) && !begun && imageOf(o.was) != imageOf(o.now)
 	if !begins && !j.gives(o) {
 		return ""
 	}

@@ -99,6 +99,11 @@ var kept = []struct {
 	// again keep the order for the other build, and a boot loads it.
 	{"no-outdated-order", []history.Event{{"Lull", 0, 0}, {"UnloadPolicy", 0, 5}, {"Lull", 0, 0}, {"UnloadPolicy", 1, 0}, {"Pause", 0, 1},
 		{"Image", 0, 0}, {"Calm", 0, 0}}},
+	// A build that waits for users, or for boots, is corrected during a pause, whose end allows it.
+	{"no-outdated-order", []history.Event{{"Calm", 0, 0}, {"Users", 0, 177}, {"Image", 2, 0}, {"Lull", 0, 0}, {"Image", 1, 0},
+		{"Pause", 0, 1}, {"Calm", 0, 0}}},
+	{"no-outdated-order", []history.Event{{"Lull", 0, 0}, {"Image", 1, 0}, {"UnloadPolicy", 0, 0}, {"Calm", 0, 0}, {"Image", 0, 0},
+		{"Pause", 0, 1}, {"Calm", 0, 0}, {"Mapping", 1, 0}}},
 	// Nodes that have nothing wait while a failure elsewhere halts the rollout.
 	{"nothing-to-lose", []history.Event{{"PowerCutWhile", 0, 0}, {"Meanwhile", 215, 0}, {"Calm", 0, 0}, {"Users", 0, 89},
 		{"NodeReplaced", 1, 0}, {"Insmod", 0, 0}, {"NodeReplaced", 2, 0}}},
