@@ -93,10 +93,11 @@ type share struct {
 	seen       time.Time // its last pass
 }
 
-// visit is what goes on on a node, and since when.
+// visit is what goes on on a node, since when and, where the node is kept for other Modules, until
+// when: no event of this one tells that they are done.
 type visit struct {
 	rollout.Visit
-	since time.Time
+	since, until time.Time
 }
 
 // stalled is what has gone on for too long; None: nothing.
@@ -195,7 +196,7 @@ func (b *Budget) join(p *Pass, note bool) (pools map[string]string) {
 func (b *Budget) await(p *Pass, plan *rollout.Plan) {
 	joined := map[string]bool{}
 	for key, s := range b.modules {
-		if key == p.Module || p.Now.Sub(s.seen) >= fresh {
+		if key == p.Module || !within(fresh, s.seen, p.Now) {
 			continue
 		}
 		visited, spare := b.visited(key, p.Now), s.spare
@@ -223,6 +224,11 @@ func (b *Budget) await(p *Pass, plan *rollout.Plan) {
 	}
 }
 
+// over reports whether a visit no longer counts.
+func (v visit) over(now time.Time) bool {
+	return v.stalled(now) != rollout.None || !v.until.IsZero() && !now.Before(v.until)
+}
+
 // visited are the nodes where other Modules' changes are under way, and have not stalled.
 func (b *Budget) visited(but types.NamespacedName, now time.Time) map[string]bool {
 	all := map[string]bool{}
@@ -231,7 +237,7 @@ func (b *Budget) visited(but types.NamespacedName, now time.Time) map[string]boo
 			continue
 		}
 		for name, v := range s.open {
-			if v.stalled(now) == rollout.None {
+			if !v.over(now) {
 				all[name] = true
 			}
 		}
@@ -241,7 +247,7 @@ func (b *Budget) visited(but types.NamespacedName, now time.Time) map[string]boo
 
 // unknown reports whether a Module has not been looked at, which may have nodes under way.
 func (b *Budget) unknown(p *Pass) bool {
-	if p.Now.Sub(b.began) >= patience {
+	if !within(patience, b.began, p.Now) {
 		return false
 	}
 	for _, key := range p.Modules {
@@ -250,6 +256,13 @@ func (b *Budget) unknown(p *Pass) bool {
 		}
 	}
 	return false
+}
+
+// within reports whether something was no longer ago. What a clock that went back has in its future
+// was long ago.
+func within(long time.Duration, at, now time.Time) bool {
+	age := now.Sub(at)
+	return age >= 0 && age < long
 }
 
 // before is how many other Modules have waited longer for a place in a pool. Each gets the next one
@@ -261,7 +274,7 @@ func (b *Budget) before(p *Pass, pool string) (n int) {
 	}
 	for key, s := range b.modules {
 		at, waits := s.waits[pool]
-		if key != p.Module && waits && at.Before(since) && p.Now.Sub(s.seen) < fresh {
+		if key != p.Module && waits && at.Before(since) && within(fresh, s.seen, p.Now) {
 			n++
 		}
 	}
@@ -273,10 +286,11 @@ func (b *Budget) note(p *Pass, plan *rollout.Plan, pools map[string]string) {
 	is := &share{open: make(map[string]visit, len(plan.Open)), waits: map[string]time.Time{}, seen: p.Now,
 		next: plan.Next, line: plan.Line, spare: plan.Spare}
 	for name, v := range plan.Open {
-		is.open[name] = visit{v, p.Now}
+		since := p.Now
 		if was != nil && was.open[name].Visit == v {
-			is.open[name] = was.open[name]
+			since = was.open[name].since
 		}
+		is.open[name] = visit{v, since, plan.Awaited[name]}
 	}
 	for _, name := range plan.Crowded {
 		pool := pools[name]

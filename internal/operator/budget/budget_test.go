@@ -251,6 +251,16 @@ func TestPlaces(t *testing.T) {
 			f.pass("gpu")
 			f.pass("gpu")
 		}, wait: all(2, 4)[1:]},
+		"a node that was kept for another Module has none for long": {limit: budget.Limit{Nodes: "1"}, given: func(f *fleet) {
+			f.parts["gpu"] = f.parts["gpu"][:1]
+			f.pass("gpu")
+			f.loads("gpu", "z0-n00")
+			f.parts["nic"][0].Held = false
+			f.pass("nic") // is about to change there
+			f.pass("gpu") // keeps the node for it, and has nothing else to do
+			f.parts["nic"][0] = rollout.Node{Name: "z0-n00", Stage: rollout.Given, Ready: true, Serving: true, Since: f.now}
+			f.now = f.now.Add(rollout.JoinTime)
+		}, want: []string{"z0-n01"}},
 		"a Module that is gone has none": {limit: budget.Limit{Nodes: "1"}, given: func(f *fleet) {
 			f.pass("gpu")
 			f.budget.Forget(key("gpu"))
@@ -261,6 +271,9 @@ func TestPlaces(t *testing.T) {
 		}, wait: all(2, 4)},
 		"but not for long": {limit: budget.Limit{Nodes: "1"}, given: func(f *fleet) {
 			f.budget = budget.New(budget.Limit{Nodes: "1"}, noon.Add(-time.Minute))
+		}, want: []string{"z0-n00"}},
+		"nor until its clock is where it began, if that went back": {limit: budget.Limit{Nodes: "1"}, given: func(f *fleet) {
+			f.budget = budget.New(budget.Limit{Nodes: "1"}, noon.Add(time.Hour))
 		}, want: []string{"z0-n00"}},
 		"a Module that waits longer gets the next place": {limit: budget.Limit{Nodes: "1"}, given: func(f *fleet) {
 			f.parts["gpu"][0].Paused = true
