@@ -41,14 +41,18 @@ type Shared struct {
 	// Nodes may change at the same time; 0: any number.
 	Nodes int
 
-	// under are the changes that are under way, ended when others were over last.
-	under  map[change]bool
-	ended  map[change]time.Time
-	looked map[string]bool
+	// under are the changes that are under way, and since when, ended when others were over last.
+	under, ended map[change]time.Time
+	looked       map[string]bool
+	restarted    time.Time
 }
 
-// lasts is how long a node may be kept for another Module's change, and a little more.
-const lasts = time.Minute
+const (
+	// lasts is how long a node may be kept for another Module's change, and a little more.
+	lasts = time.Minute
+	// stalls is how long a change counts that does not come about.
+	stalls = 10 * time.Minute
+)
 
 // Flags are the operator's.
 func (s *Shared) Flags() []string {
@@ -59,8 +63,8 @@ func (s *Shared) Flags() []string {
 }
 
 // Restarted forgets what the operator's process had in its memory.
-func (s *Shared) Restarted() {
-	s.under, s.ended, s.looked = map[change]bool{}, map[change]time.Time{}, map[string]bool{}
+func (s *Shared) Restarted(now time.Time) {
+	s.under, s.ended, s.looked, s.restarted = map[change]time.Time{}, map[change]time.Time{}, map[string]bool{}, now
 }
 
 // Looked notes that the process has made a plan for a Module, Knows says whether it has.
@@ -68,21 +72,28 @@ func (s *Shared) Looked(module string)     { s.looked[module] = true }
 func (s *Shared) Knows(module string) bool { return s.looked[module] }
 
 // Begins notes that a node is told to change for a Module.
-func (s *Shared) Begins(node, module string) { s.under[change{node, module}] = true }
+func (s *Shared) Begins(node, module string, now time.Time) { s.under[change{node, module}] = now }
 
 // Ends notes that nothing of it is left to do.
 func (s *Shared) Ends(node, module string, now time.Time) {
-	if c := (change{node, module}); s.under[c] {
+	if c := (change{node, module}); !s.under[c].IsZero() {
 		delete(s.under, c)
 		s.ended[c] = now
 	}
 }
 
-// Under says whether a Module's change is under way on a node.
-func (s *Shared) Under(node, module string) bool { return s.under[change{node, module}] }
+// Under says whether a Module's change is under way on a node. Told says that one is ordered, perhaps
+// by a process before this one. One that does not come about counts for a while only.
+func (s *Shared) Under(node, module string, told bool, now time.Time) bool {
+	since, has := s.under[change{node, module}]
+	if !has {
+		since = s.restarted
+	}
+	return (has || told) && now.Sub(since) < stalls
+}
 
 // Visited says whether it is, or was until just now.
 func (s *Shared) Visited(node, module string, now time.Time) bool {
 	at, has := s.ended[change{node, module}]
-	return s.Under(node, module) || has && now.Sub(at) < lasts
+	return !s.under[change{node, module}].IsZero() || has && now.Sub(at) < lasts
 }

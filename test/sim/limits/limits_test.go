@@ -35,19 +35,20 @@ func TestWhatIsUnderWay(t *testing.T) {
 		under, visited bool
 	}{
 		"nothing was":                     {func(*Shared) {}, false, false},
-		"it has begun":                    {func(s *Shared) { s.Begins("n", "m") }, true, true},
-		"on another node":                 {func(s *Shared) { s.Begins("o", "m") }, false, false},
-		"it is over, just now":            {func(s *Shared) { s.Begins("n", "m"); s.Ends("n", "m", noon.Add(-time.Second)) }, false, true},
-		"it is over, for a while":         {func(s *Shared) { s.Begins("n", "m"); s.Ends("n", "m", noon.Add(-time.Hour)) }, false, false},
-		"it was over before, and is not":  {func(s *Shared) { s.Ends("n", "m", noon); s.Begins("n", "m") }, true, true},
+		"it has begun":                    {func(s *Shared) { s.Begins("n", "m", noon) }, true, true},
+		"on another node":                 {func(s *Shared) { s.Begins("o", "m", noon) }, false, false},
+		"it is over, just now":            {func(s *Shared) { s.Begins("n", "m", noon); s.Ends("n", "m", noon.Add(-time.Second)) }, false, true},
+		"it is over, for a while":         {func(s *Shared) { s.Begins("n", "m", noon); s.Ends("n", "m", noon.Add(-time.Hour)) }, false, false},
+		"it was over before, and is not":  {func(s *Shared) { s.Ends("n", "m", noon); s.Begins("n", "m", noon) }, true, true},
 		"it had not begun when it ended":  {func(s *Shared) { s.Ends("n", "m", noon) }, false, false},
-		"the operator has begun meantime": {func(s *Shared) { s.Begins("n", "m"); s.Restarted() }, false, false},
+		"the operator has begun meantime": {func(s *Shared) { s.Begins("n", "m", noon); s.Restarted(noon) }, false, false},
+		"it does not come about":          {func(s *Shared) { s.Begins("n", "m", noon.Add(-10*time.Minute)) }, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Shared{Nodes: 1}
-			s.Restarted()
+			s.Restarted(noon)
 			tc.do(&s)
-			if under, visited := s.Under("n", "m"), s.Visited("n", "m", noon); under != tc.under || visited != tc.visited {
+			if under, visited := s.Under("n", "m", false, noon), s.Visited("n", "m", noon); under != tc.under || visited != tc.visited {
 				t.Errorf("under way: %t, visited: %t", under, visited)
 			}
 		})

@@ -350,7 +350,7 @@ func sharedLimit(j *trial, r *write) string {
 		free = free && !l.Visited(m.name, t.name, j.w.Now()) && (!t.changes(m, t.orderOf(before)) || t.over(before)) &&
 			(l.Knows(t.name) || every(t.modules(), func(m *v1beta1.Module) bool { return m == nil }))
 	}
-	l.Begins(m.name, j.name)
+	l.Begins(m.name, j.name, j.w.Now())
 	for _, other := range j.w.nodes {
 		away := func(n *corev1.Node) bool { return n != nil && !kubelet.IsReady(n) }
 		if other != m && (every(seen[*corev1.Node](j.judge, kindNode, other.name), away) || slices.ContainsFunc(j.all(), other.underWay)) {
@@ -368,7 +368,7 @@ func (m *machine) underWay(t *trial) bool {
 	all := seen[*v1beta1.NodeModulesConfig](t.judge, kindOrders, m.name)
 	o := t.orderOf(all[len(all)-1])
 	over := func(n *v1beta1.NodeModulesConfig) bool { return say(t.orderOf(n)) == say(o) && t.over(n) }
-	if o == nil || t.wasGone(m) || slices.ContainsFunc(all, over) || !t.w.limits.Under(m.name, t.name) && !t.changes(m, o) {
+	if o == nil || t.wasGone(m) || slices.ContainsFunc(all, over) || !t.w.limits.Under(m.name, t.name, t.changes(m, o), t.w.Now()) {
 		return false
 	}
 	return every(seen[*corev1.Node](t.judge, kindNode, m.name), func(n *corev1.Node) bool {

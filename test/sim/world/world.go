@@ -200,7 +200,7 @@ func (w *World) startOperator() error {
 	if err != nil {
 		return err
 	}
-	w.limits.Restarted()
+	w.limits.Restarted(w.Now())
 	options, err := operator.ParseFlags(append(w.limits.Flags(), flags...))
 	if err != nil {
 		return err
