@@ -100,14 +100,6 @@ type visit struct {
 	since, until time.Time
 }
 
-// stalled is what has gone on for too long; None: nothing.
-func (v visit) stalled(now time.Time) rollout.Visit {
-	if (v.Visit == rollout.Begins || v.Visit == rollout.Changes) && now.Sub(v.since) >= stall {
-		return v.Visit
-	}
-	return rollout.None
-}
-
 // New makes a budget; nil where there is no limit. The limit has been checked.
 func New(limit Limit, now time.Time) *Budget {
 	if limit.Nodes == "" {
@@ -172,8 +164,7 @@ func (b *Budget) join(p *Pass, note bool) (pools map[string]string) {
 		n := &p.Parts[i]
 		n.Pool, n.Visited = pools[n.Name], visited[n.Name]
 		if mine != nil {
-			was, opened := mine.open[n.Name]
-			n.Opened, n.Stalled = opened, was.stalled(p.Now)
+			_, n.Opened = mine.open[n.Name]
 		}
 	}
 	unknown := b.unknown(p)
@@ -224,9 +215,10 @@ func (b *Budget) await(p *Pass, plan *rollout.Plan) {
 	}
 }
 
-// over reports whether a visit no longer counts.
+// over reports whether a visit no longer counts for others.
 func (v visit) over(now time.Time) bool {
-	return v.stalled(now) != rollout.None || !v.until.IsZero() && !now.Before(v.until)
+	stalled := (v.Visit == rollout.Begins || v.Visit == rollout.Changes) && now.Sub(v.since) >= stall
+	return stalled || !v.until.IsZero() && !now.Before(v.until)
 }
 
 // visited are the nodes where other Modules' changes are under way, and have not stalled.

@@ -261,6 +261,11 @@ func TestPlaces(t *testing.T) {
 			f.parts["nic"][0] = rollout.Node{Name: "z0-n00", Stage: rollout.Given, Ready: true, Serving: true, Since: f.now}
 			f.now = f.now.Add(rollout.JoinTime)
 		}, want: []string{"z0-n01"}},
+		"a node that drops a change has one until it is told so": {limit: budget.Limit{Nodes: "1"}, given: func(f *fleet) {
+			f.parts["gpu"] = []rollout.Node{{Name: "z0-n00", Ready: true, Serving: true, Reverted: true, Changing: true}}
+			f.pass("gpu")
+			f.parts["nic"][0].Paused = true
+		}, wait: all(2, 4)[1:]},
 		"a Module that is gone has none": {limit: budget.Limit{Nodes: "1"}, given: func(f *fleet) {
 			f.pass("gpu")
 			f.budget.Forget(key("gpu"))
@@ -319,6 +324,21 @@ func TestTellTakesNothing(t *testing.T) {
 		Policy: rollout.Policy{MaxUnavailable: intstr.FromInt(1)}, Now: f.now})
 	if p := f.pass("nic"); !maps.Equal(told.Start, p.Start) || len(p.Start) != 1 {
 		t.Errorf("told %v, done %v", told.Start, p.Start)
+	}
+}
+
+// TestANewProcessTells: of one Module it knows nothing yet.
+func TestANewProcessTells(t *testing.T) {
+	f := newFleet(budget.Limit{Nodes: "2"}, 1, 3, "fs", "gpu", "nic")
+	f.budget = budget.New(budget.Limit{Nodes: "2"}, noon)
+	f.parts["gpu"][0].Begun, f.parts["nic"][0].Held = true, false
+	f.pass("gpu")
+	f.pass("nic")
+	f.parts["gpu"][0] = rollout.Node{Name: "z0-n00", Stage: rollout.Given, Ready: true, Serving: true, Since: f.now}
+	told := f.budget.Tell(budget.Pass{Module: key("gpu"), Modules: f.keys(), Nodes: f.nodes, Parts: slices.Clone(f.parts["gpu"]),
+		Policy: rollout.Policy{MaxUnavailable: intstr.FromInt(1)}, Now: f.now})
+	if told.Awaited["z0-n00"].IsZero() {
+		t.Errorf("the node is not kept for the Module that is about to change there: %+v", told)
 	}
 }
 

@@ -127,7 +127,7 @@ func wished(order v1beta1.NodeModuleSpec, w placement.Wishes) *v1beta1.NodeModul
 // withdrawn reports whether an order is paused, what it names is not live, and the Module asks for
 // something else by now: the end of the pause does not load it.
 func (p *Pass) withdrawn(n *Node) bool {
-	if p.Module == nil || rollout.Labelled(p.Module) || n.Order == nil || !n.Order.Paused || n.unloads() || n.inKernel() && !n.Differs() {
+	if p.Module == nil || rollout.Labelled(p.Module) || n.Order == nil || !n.Order.Paused || n.unloads() || n.inKernel() && !(n.Differs() && n.Live.Observed.Delivery != "") {
 		return false
 	}
 	want := p.Wants.On(&n.Node.Status.NodeInfo).State
@@ -195,10 +195,13 @@ func labelled(config *v1beta1.NodeModulesConfig, order *v1beta1.NodeModuleSpec) 
 }
 
 // disturbs reports whether the agent unloads for an order. What another operator has loaded, whose
-// orders name no delivery, it adopts or does not touch: then what it has seen itself counts.
+// orders name no delivery, it adopts or does not touch: then what it has seen itself counts. An order
+// for what is live takes nothing out, whatever stands.
 func (n *Node) disturbs(order *v1beta1.NodeModuleSpec) bool {
 	before := n.Order
 	switch {
+	case n.lives(order):
+		return false
 	case before == nil || order.State == v1beta1.NodeModuleAbsent:
 		return order.State == v1beta1.NodeModuleAbsent && (before == nil || before.State != v1beta1.NodeModuleAbsent)
 	case before.State == v1beta1.NodeModuleAbsent:
@@ -213,6 +216,12 @@ func (n *Node) disturbs(order *v1beta1.NodeModuleSpec) bool {
 		by = n.Live.Observed.Delivery
 	}
 	return by != "" && by != deliveryOf(order)
+}
+
+// lives reports whether what an order loads is live in this boot, by the same delivery.
+func (n *Node) lives(order *v1beta1.NodeModuleSpec) bool {
+	return order.State != v1beta1.NodeModuleAbsent && n.inKernel() && n.observed() && n.Live.Observed.Delivery != "" &&
+		n.Live.Observed.Delivery == deliveryOf(order) && rollout.SameBuild(n.Live.Config, &order.Config)
 }
 
 // deliveryOf is the identity of an order's delivery; empty: it has none.

@@ -95,6 +95,60 @@ func TestTheEndOfAPauseLoadsWhatTheModuleSays(t *testing.T) {
 	}
 }
 
+// TestWhatStaysIsNotDrained: an order for what is live takes nothing out. It gives back no device,
+// and empties no node.
+func TestWhatStaysIsNotDrained(t *testing.T) {
+	const live, other = "r/nic:before", "r/nic:0"
+	for name, tc := range map[string]struct {
+		asked  string
+		failed bool
+		policy v1beta1.UnloadPolicy
+	}{
+		"the order for another build was corrected during a pause": {asked: "r/nic:1"},
+		"it waited for a boot":                  {asked: "r/nic:1", policy: v1beta1.UnloadOnReboot},
+		"it is reverted":                        {asked: live},
+		"it waited for a boot, and is reverted": {asked: live, policy: v1beta1.UnloadOnReboot},
+		"it failed, and is reverted":            {asked: live, failed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := given()
+			m.Spec.Rollout = &v1beta1.RolloutSpec{MaxUnavailable: &intstr.IntOrString{IntVal: 1}, Drain: v1beta1.DrainNode, Paused: true}
+			m.Spec.ModuleLoader.Container.KernelMappings[0].ContainerImage = tc.asked
+			m.Spec.ModuleLoader.Container.UnloadPolicy = tc.policy
+			nodes := []Node{behind(t, "a"), behind(t, "b")}
+			wants := desired.New(m).With(desired.Images{})
+			for i := range nodes {
+				n := &nodes[i]
+				order, has := &n.Config.Spec.Modules[0], &n.Config.Status.Modules[0]
+				order.Config.ContainerImage, order.Paused, order.UnloadPolicy = other, !tc.failed, tc.policy
+				before := order.Config
+				before.ContainerImage = live
+				has.Config, has.Observed.Delivery = &before, "before"
+				if tc.asked == live {
+					has.Observed.Delivery = wants.On(&n.Node.Status.NodeInfo).State.Delivery
+				}
+				if tc.failed {
+					n.Config.Status.Attempts = []v1beta1.NodeModuleAttempt{{Namespace: key.Namespace, Name: key.Name, State: v1beta1.AttemptFailed,
+						Reason: v1beta1.ReasonLoadFailed}}
+				}
+				n.Read(key, n.Config)
+			}
+			p := Pass{Key: key, Module: m, Wants: wants, Devices: Devices{Driver: "nic.example.com"}, Now: noon}
+			aims := p.Aims(nodes)
+			parts, _ := p.Parts(nodes, aims)
+			for i, pl := range p.Make(nodes, aims, rollout.Make(parts, rollout.PolicyOf(m), noon)) {
+				order := pl.Delivery.Order
+				if order == nil || order.Config.ContainerImage != live || order.State != "" {
+					t.Errorf("%s is ordered %+v, want what is live", nodes[i].Name, order)
+				}
+				if d := pl.Drain; d.Empty || d.Taint || d.First != nil || d.Hold != nil {
+					t.Errorf("%s is drained: %+v", nodes[i].Name, d)
+				}
+			}
+		})
+	}
+}
+
 // TestSelectedAgain: nodes that were told to unload, and have not yet, are selected again with
 // another image. They keep what they have until their turns come.
 func TestSelectedAgain(t *testing.T) {

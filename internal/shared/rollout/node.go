@@ -76,8 +76,6 @@ type Node struct {
 	// Visited: another Module's change is under way on the node. Its change needs no place in the
 	// pool, and comes first. Opened: the last plan had this one's there.
 	Visited, Opened bool
-	// Stalled is what has gone on there for too long to count in the pool; None: nothing.
-	Stalled Visit
 }
 
 // Load is one load on one node, by boot and the node's second. It is only compared for equality.

@@ -131,7 +131,9 @@ func Observe(f *Facts) Node {
 		n.Later, n.Changing = f.Later && !f.Tainted, f.changing()
 	case Fresh:
 		n.Lost, n.Reverted, n.Changing = f.lost(), f.reverted(), f.changing()
-	case AtBoot, Going, Out:
+	case AtBoot:
+		n.Changing = f.changing()
+	case Going, Out:
 	}
 	return n
 }
@@ -154,7 +156,7 @@ func (f *Facts) stage() Stage {
 	case f.Order == nil && f.serving() && !f.done() && f.Live.Observed.Delivery != "":
 		// Its order went, and what was loaded by it did not.
 		return f.behind()
-	case !ordered && f.Order != nil && f.serving() && !f.reverted():
+	case !ordered && f.Order != nil && f.serving() && f.Live.Observed.Delivery != "" && !f.reverted():
 		// It is on its way out, and asked for again, otherwise.
 		return f.behind()
 	case !ordered, f.Order.Delivery == nil:

@@ -78,7 +78,8 @@ const (
 func Make(nodes []Node, policy Policy, now time.Time) *Plan {
 	nodes = slices.Clone(nodes)
 	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
-	p := &Plan{Start: map[string]bool{}, Hold: map[string]bool{}, Deliver: map[string]bool{}, Total: len(nodes)}
+	p := &Plan{Start: map[string]bool{}, Hold: map[string]bool{}, Deliver: map[string]bool{}, Total: len(nodes),
+		Open: map[string]Visit{}}
 	p.Limit = policy.limit(len(nodes))
 	m := &maker{Plan: p, policy: policy, now: now, pools: maps.Clone(policy.Pools), taken: map[string]bool{},
 		waiting: map[string]bool{}, proven: map[string]bool{}, trying: map[string]bool{}}

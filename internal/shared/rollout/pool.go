@@ -42,20 +42,16 @@ func (m *maker) visit(n *Node) Visit {
 		return Changes
 	case Out:
 		return Holds
-	case Fresh:
+	case Fresh, AtBoot:
 		if n.Changing {
 			return Changes
 		}
-	case AtBoot:
 	}
 	return None
 }
 
-// open reports whether a node counts in its pool, as long as the change does not take too long.
-func (m *maker) open(n *Node) bool {
-	v := m.visit(n)
-	return v != None && v != n.Stalled
-}
+// open reports whether a node counts in its pool.
+func (m *maker) open(n *Node) bool { return m.visit(n) != None }
 
 // room reports whether a node may become unavailable as far as its pool goes, and notes when not.
 func (m *maker) room(n *Node) bool {
@@ -111,7 +107,6 @@ func (m *maker) opens(nodes []Node) {
 	if m.pools == nil {
 		return
 	}
-	m.Open = map[string]Visit{}
 	for i := range nodes {
 		n := &nodes[i]
 		begins := m.Start[n.Name] && (n.Stage == Behind && !n.Stuck || n.Stage == Leaving && n.Serving)

@@ -189,7 +189,7 @@ func TestEachSituation(t *testing.T) {
 			return s.live != "asked" || s.asks != "load" || s.paused || has || s.loads(p)
 		},
 		"what is told to go, and may at any moment, counts": func(s *situation, c context, p *rollout.Plan, n rollout.Node) bool {
-			return !s.serves() || s.onReboot || s.ordered != "unload" || s.waits || s.paused || s.says == "failed" || s.says == "reboot" ||
+			return !s.serves() || s.ordered != "unload" || s.waits || s.paused || s.says == "failed" || s.says == "reboot" ||
 				s.asks == "unknown" || c.plan(rollout.Node{Name: "n", Ready: true}).Unavailable < p.Unavailable
 		},
 	}
