@@ -127,7 +127,10 @@ func wished(order v1beta1.NodeModuleSpec, w placement.Wishes) *v1beta1.NodeModul
 // withdrawn reports whether an order is paused, what it names is not live, and the Module asks for
 // something else by now: the end of the pause does not load it.
 func (p *Pass) withdrawn(n *Node) bool {
-	if p.Module == nil || rollout.Labelled(p.Module) || n.Order == nil || !n.Order.Paused || n.unloads() || n.inKernel() && !(n.Differs() && n.Live.Observed.Delivery != "") {
+	if p.Module == nil || rollout.Labelled(p.Module) || n.Order == nil || !n.Order.Paused || n.unloads() {
+		return false
+	}
+	if n.inKernel() && (!n.Differs() || n.Live.Observed.Delivery == "") {
 		return false
 	}
 	want := p.Wants.On(&n.Node.Status.NodeInfo).State
@@ -195,8 +198,8 @@ func labelled(config *v1beta1.NodeModulesConfig, order *v1beta1.NodeModuleSpec) 
 }
 
 // disturbs reports whether the agent unloads for an order. What another operator has loaded, whose
-// orders name no delivery, it adopts or does not touch: then what it has seen itself counts. An order
-// for what is live takes nothing out, whatever stands.
+// orders name no delivery, it adopts or does not touch: then what it has seen itself counts. An
+// order for what is live takes nothing out, whatever stands.
 func (n *Node) disturbs(order *v1beta1.NodeModuleSpec) bool {
 	before := n.Order
 	switch {

@@ -8,14 +8,13 @@ import "time"
 type Visit int
 
 const (
-	// None: it is not.
+	// None says that it is not.
 	None Visit = iota
-	// Begins: it may be given its order.
+	// Begins says that it may be given its order.
 	Begins
-	// Changes: it has the order, which is not carried out yet.
+	// Changes says that it has the order, which is not carried out yet.
 	Changes
-	// Holds: it is drained, soaks, is waited for, or is told to unload by a taint. Each of these has
-	// an end of its own.
+	// Holds says that it is drained, soaks, is waited for, or is told to unload by a taint.
 	Holds
 )
 

@@ -82,8 +82,8 @@ func (s *Shared) Ends(node, module string, now time.Time) {
 	}
 }
 
-// Under says whether a Module's change is under way on a node. Told says that one is ordered, perhaps
-// by a process before this one. One that does not come about counts for a while only.
+// Under says whether a Module's change is under way on a node. Told says that one is ordered,
+// perhaps by a process before this one. One that does not come about counts for a while only.
 func (s *Shared) Under(node, module string, told bool, now time.Time) bool {
 	since, has := s.under[change{node, module}]
 	if !has {
